@@ -29,8 +29,9 @@ func ExampleEven() {
 }
 
 // zoned is a planner that keeps shards in their zone: "eu/orders-7" is assigned to workers whose
-// name begins with "eu/", and to nobody while there are none. Within a zone it plans like Even,
-// because a planner can call another one with a part of its view.
+// name begins with "eu/", and to nobody while there are none. Then any worker with room gets it, and keeps
+// it until a worker of the zone joins. Within a zone it plans like Even, because a planner can call
+// another one with a part of its view.
 type zoned struct{ rebalance.Even }
 
 // Name differs from Even's: the plan says which planner has made it.
@@ -94,7 +95,7 @@ func ExamplePlanner() {
 	}
 	for i, w := range planner.Plan(v) {
 		if w == rebalance.Nobody {
-			fmt.Println(v.Shards[i].Name, "waits for a worker of its zone")
+			fmt.Println(v.Shards[i].Name, "has no worker of its zone")
 			continue
 		}
 		fmt.Println(v.Shards[i].Name, "goes to", v.Workers[w].Name)
@@ -102,6 +103,6 @@ func ExamplePlanner() {
 	// Output:
 	// eu/orders-0 goes to eu/1
 	// eu/orders-1 goes to eu/1
-	// jp/orders-0 waits for a worker of its zone
+	// jp/orders-0 has no worker of its zone
 	// us/orders-0 goes to us/1
 }

@@ -39,14 +39,26 @@ type Worker struct {
 	Unwell   bool              // its handlers fail: it should keep its shards and get no more
 }
 
-// A Planner decides which worker should hold which shard. One worker at a time runs its planner for
-// the whole fleet, and any worker may be the next one. So Plan need not be pure: it may measure,
+// A Planner decides which worker should hold which shard. One worker's planner makes each plan of
+// the whole fleet, and any worker may make the next one. So Plan need not be pure: it may measure,
 // remember and draw lots. But a plan that moves held shards again and again never lets the fleet
 // settle.
+//
+// A worker calls its planner once for a plan, and again with pins if held shards would move and
+// may not yet; never twice at a time. If Plan takes longer than about a second, other workers may
+// begin the same plan: only the first of these plans counts. After a third of the lease time Even
+// plans instead.
 type Planner interface {
 	// Plan returns, for each shard of v, the index of the worker that should hold it. Nobody means
 	// that there is no room for the shard; it then stays where it is. Plan must not change v, nor
 	// use any part of it after it has returned.
+	//
+	// No planner can keep a shard from being processed, or break a rule of the workers. A shard that
+	// no living worker has is placed in any case: if Plan returns Nobody for it, or a worker that is
+	// full, it goes to a worker with room that has the fewest shards. So does a shard that Plan gives
+	// to a worker that has just failed it, is leaving, or is cordoned or unwell while others are not.
+	// A pinned shard goes where it is pinned. If Plan gives all shards to Nobody although one has no
+	// worker that stays, and there is room, that is no plan: Even plans instead, and the fault is reported.
 	Plan(v View) []int
 	// Name returns the name of the planner and its version, in at most 64 printable bytes. The
 	// plan has it, for people and tools. No worker compares it.

@@ -2,8 +2,8 @@
 // moves: [Even] is the planner, [Terms] choose between a gap and an overlap, and a [Handoff]
 // chooses the terms of each move.
 //
-// All of it is pure: the same input gives the same result on every worker, so the workers agree
-// without a leader.
+// Even and the terms are pure. A [Planner] of a user need not be: one worker writes each plan, and the
+// others follow it.
 package rebalance
 
 import (

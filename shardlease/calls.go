@@ -3,15 +3,18 @@ package shardlease
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // This file has the calls that goroutines other than the loop make: of the store, the source,
-// Config.Prepare and the handlers. Each puts its result into the inbox, once.
+// Config.Planner, Config.Prepare and the handlers. Each puts its result into the inbox, once.
 
 // A call is one call of the store or of the source.
 type call struct {
@@ -188,6 +191,52 @@ func (r *run) reportSilentSource() {
 		r.sourceDue = engine.Never
 		r.step(engine.SourceSilent{Err: &SourceError{Err: errNoAnswer}})
 	}
+}
+
+// plan calls the user's planner on a goroutine of its own. Another one waits for it, at most a third of the lease time.
+// A planner gets no context, so a call that hangs cannot be ended. Until it returns, the planner is not called
+// again: a second call would hang as well, and each would keep a goroutine. Run waits for it in the end, as it does for a
+// handler.
+func (r *run) plan(o engine.Plan) {
+	if r.planning.Load() {
+		r.planned(o, nil, errors.New("an earlier call has not returned")) // at once: there is nothing to wait for
+		return
+	}
+	r.planning.Store(true)
+	var plan []int
+	done, limit := make(chan error, 1), r.config.TTL/3
+	r.do(func() {
+		err := error(&panicError{}) // the result if the planner calls runtime.Goexit
+		defer func() { r.planning.Store(false); done <- err }()
+		_, err = guard(func() error {
+			plan = r.config.Planner.Plan(rebalance.View{Shards: slices.Clone(o.View.Shards), Workers: slices.Clone(o.View.Workers), Pins: o.View.Pins})
+			plan = slices.Clone(plan)
+			return nil
+		})
+	})
+	r.do(func() {
+		late := time.NewTimer(limit)
+		defer late.Stop()
+		select {
+		case err := <-done:
+			if err == nil {
+				err = checkPlan(o.View, plan)
+			}
+			r.planned(o, plan, err)
+		case <-late.C:
+			r.planned(o, nil, fmt.Errorf("returned no plan within %v", limit))
+		case <-r.calls.Done():
+		}
+	})
+}
+
+// planned gives the engine the user's plan, or none and reports why.
+func (r *run) planned(o engine.Plan, plan []int, err error) {
+	if err != nil {
+		plan = nil
+		r.hookFault("", &HookError{Hook: "Planner", Err: fmt.Errorf("%w; rebalance.Even makes this plan", err)})
+	}
+	r.inbox.put(arrival{input: engine.Planned{Ask: o.Ask, To: plan}})
 }
 
 // A preparation is one call of Config.Prepare.

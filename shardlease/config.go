@@ -97,13 +97,15 @@ type Config struct {
 	Commit checkpoint.Policy
 	// Order compares positions, so that the worker refuses a mark that moves back. Default:
 	// positions are opaque, and nothing compares them.
+	// If Order panics, the worker reports an [event.HookFault] and refuses the position. The goroutine
+	// that sends heartbeats waits for Order and Handoff, so they must be quick.
 	Order checkpoint.Order
-	// Planner decides which worker should hold which shard. Default rebalance.Even. One worker at
-	// a time plans, and any worker may be the next, so give all workers the same planner. The
-	// goroutine that sends heartbeats waits for Planner, Handoff and Order, so they must be
-	// quick. If Planner panics or returns no valid plan, the worker reports an
-	// [event.HookFault] and uses the plan of rebalance.Even instead. If Order panics, the
-	// worker reports an [event.HookFault] and refuses the position.
+	// Planner decides which worker should hold which shard. Default rebalance.Even. Any worker may
+	// be the next that plans, so give all workers the same planner. It is called on a goroutine of
+	// its own, and has a third of TTL to answer. If it panics, is late, or returns no valid plan, the
+	// worker reports an [event.HookFault] and uses the plan of rebalance.Even instead. Until a late
+	// call returns, the worker makes every plan in that way and does not call Planner again; nor
+	// does Run return.
 	Planner rebalance.Planner
 	// Prepare prepares this worker for a shard that another worker still serves: it opens
 	// iterators, say, or warms a cache. from is the checkpoint of the shard at that moment;
@@ -288,8 +290,7 @@ func (c *Config) strategies(f *faults) {
 	}
 }
 
-// planner reads the name of a user's planner, and wraps the planner so that it always
-// returns a plan.
+// planner reads the name of a user's planner.
 func (c *Config) planner(f *faults) {
 	if isNil(c.Planner) {
 		f.add("Planner", fmt.Sprintf("is a nil %T", c.Planner))
@@ -297,7 +298,7 @@ func (c *Config) planner(f *faults) {
 	}
 	p := &planner{Planner: c.Planner}
 	if err := apart(func() { p.name = c.Planner.Name() }); err != nil {
-		f.wrap("Planner", fmt.Errorf("Name: %w", err))
+		f.wrap("Planner", fmt.Errorf("name: %w", err))
 		return
 	}
 	f.wrap("Planner", lease.Owner{Name: "-", Incarnation: lease.Incarnation(p.name)}.Validate())
@@ -305,16 +306,17 @@ func (c *Config) planner(f *faults) {
 }
 
 // engine returns the configuration for the engine. fault is called with each fault of the
-// user's strategy, planner and order.
+// user's strategy and order.
 func (c Config) engine(fault func(shard string, err error)) engine.Config {
+	of := "" // no planner of the user
 	if p, ok := c.Planner.(*planner); ok {
-		c.Planner = &planner{Planner: p.Planner, name: p.name, fault: fault}
+		of = p.name
 	}
 	return engine.Config{
 		Group: c.Group, Name: c.Name, Task: c.Task, Build: c.Build, Strategy: strategyOf(c.Handoff),
 		TTL: c.TTL, Drain: c.Drain,
 		Handoff: &strategy{handoff: c.Handoff, drain: c.Drain, prepares: c.Prepare != nil, fault: fault},
-		Planner: c.Planner, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
+		Planner: of, MaxShards: c.MaxShards, MaxMoves: c.MaxMoves,
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
 		Audit: c.AuditEvery, Poll: c.PollEvery, KeepUnlisted: c.KeepUnlisted, Order: setApart(c.Order, fault), Commits: c.Commit,
 		Deathwatch: c.Deathwatch.on(),

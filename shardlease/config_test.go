@@ -281,7 +281,7 @@ func TestNilPointersAreRefused(t *testing.T) {
 	refused("store", (*memstore.Store)(nil), shards, as, "store: must be given: a dynamostore.Store, or a memstore.Store to try things out; is a nil *memstore.Store")
 	refused("source", good, (*rogue)(nil), as, "source: must be given: it lists the shards; is a nil *shardlease_test.rogue")
 	refused("planner", good, shards, func(c *shardlease.Config) { c.Planner = (*rogue)(nil) }, "Planner: is a nil *shardlease_test.rogue")
-	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: Name: panic: no name")
+	refused("planner that panics", good, shards, func(c *shardlease.Config) { c.Planner = broken{} }, "Planner: name: panic: no name")
 	refused("handoff", good, shards, func(c *shardlease.Config) { c.Handoff = (*rogue)(nil) }, "Handoff: choose a handoff mode")
 	refused("terms", good, shards, func(c *shardlease.Config) { c.Handoff = (*rebalance.Terms)(nil) }, "Handoff: choose a handoff mode")
 	refused("zero terms", good, shards, func(c *shardlease.Config) { c.Handoff = &rebalance.Terms{} }, "Handoff: choose a handoff mode")

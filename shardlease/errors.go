@@ -179,7 +179,8 @@ func (e *HeldError) Is(target error) bool {
 }
 
 // A HookError reports that the user's code misbehaved: a hook, the source, the store or the
-// handler panicked, called runtime.Goexit, or returned an answer that cannot be used.
+// handler panicked, called runtime.Goexit, or returned an answer that cannot be used; or the planner
+// has not returned in time.
 type HookError struct {
 	// Hook is the name of the field of [Config], or "handler", "source", "store.List",
 	// "store.Get", "store.Write" or "store.Verify".

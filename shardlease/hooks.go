@@ -3,7 +3,6 @@ package shardlease
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -146,34 +145,13 @@ func checkAnswer(w lease.Write, r lease.Record, err error) (lease.Record, error)
 	return nil, err
 }
 
-// A planner wraps the user's planner for the engine, so that there always is a plan.
+// A planner is the user's planner, with its name, which is read once.
 type planner struct {
 	rebalance.Planner
-	name  string // the name of the user's planner, which is read once
-	fault func(shard string, err error)
+	name string
 }
 
-func (p *planner) Name() string { return p.name }
-
-// Plan returns the plan of the user's planner, or that of rebalance.Even if the user's
-// planner fails. The user's planner gets a copy of the view, because it may change the view
-// before it panics.
-func (p *planner) Plan(v rebalance.View) []int {
-	var plan []int
-	err := apart(func() {
-		plan = p.Planner.Plan(rebalance.View{Shards: slices.Clone(v.Shards), Workers: slices.Clone(v.Workers), Pins: maps.Clone(v.Pins)})
-	})
-	if err == nil {
-		err = checkPlan(v, plan)
-	}
-	if err == nil {
-		return plan
-	}
-	p.fault("", &HookError{Hook: "Planner", Err: fmt.Errorf("%w; rebalance.Even makes this plan", err)})
-	return rebalance.Even{}.Plan(v)
-}
-
-// checkPlan returns an error if plan is not a plan of v.
+// checkPlan returns an error if plan is not a plan of v, or places nothing although there is something to place.
 func checkPlan(v rebalance.View, plan []int) error {
 	if len(plan) != len(v.Shards) {
 		return fmt.Errorf("planned %d of %d shards", len(plan), len(v.Shards))
@@ -183,7 +161,28 @@ func checkPlan(v rebalance.View, plan []int) error {
 			return fmt.Errorf("planned shard %q to worker %d of %d", v.Shards[i].Name, w, len(v.Workers))
 		}
 	}
+	if n := toPlace(v); n > 0 && !slices.ContainsFunc(plan, func(w int) bool { return w != rebalance.Nobody }) {
+		return fmt.Errorf("planned all %d shards to nobody, although %d of them have no worker that stays, and a worker has room", len(plan), n)
+	}
 	return nil
+}
+
+// toPlace returns how many shards have no worker that stays, if a worker may get one of them; otherwise 0.
+func toPlace(v rebalance.View) (n int) {
+	held := make([]int, len(v.Workers))
+	for _, s := range v.Shards {
+		if s.Owner == rebalance.Nobody || v.Workers[s.Owner].Leaving {
+			n++
+		} else {
+			held[s.Owner]++
+		}
+	}
+	for at, w := range v.Workers {
+		if !w.Leaving && !w.Cordoned && !w.Unwell && (w.Limit <= 0 || held[at] < w.Limit) {
+			return n
+		}
+	}
+	return 0
 }
 
 // guarded wraps a user's order for handlers: its panic becomes an error. A runtime.Goexit

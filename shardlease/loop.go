@@ -42,6 +42,7 @@ type run struct {
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
 	flights     flights
+	planning    atomic.Bool        // a call of the user's planner has not returned
 	answers     *deathwatch.Server // nil: this worker does not listen
 	links       *deathwatch.Links  // nil: there is no deathwatch
 	slow        slowness
@@ -222,6 +223,8 @@ func (r *run) carryOut(o engine.Output) {
 		r.verify(o)
 	case engine.Poll:
 		r.poll()
+	case engine.Plan:
+		r.plan(o)
 	case engine.Prepare:
 		r.prepareFor(o)
 	case engine.CallOff:

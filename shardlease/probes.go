@@ -11,7 +11,7 @@ import (
 // [http.StripPrefix]:
 //
 //   - /livez fails only if a restart may help: the run loop has stood still for a lease time,
-//     because Planner, Handoff or Order blocks. It does not fail because the table or the
+//     because Handoff or Order blocks. It does not fail because the table or the
 //     source does not answer, and neither before Run is called, nor after it has returned, nor
 //     while Run waits for handlers that ignore their contexts.
 //   - /readyz fails while [Worker.Ready] returns an error. That includes an outage of the table
@@ -54,7 +54,7 @@ func (w *Worker) live() error {
 		return nil // no loop runs
 	}
 	if still := time.Since(w.began) - time.Duration(w.turned.Load()); still >= w.config.TTL {
-		return w.reason("its run loop has stood still for %v: Planner, Handoff or Order may block, or the machine is too slow", still.Round(time.Millisecond))
+		return w.reason("its run loop has stood still for %v: Handoff or Order may block, or the machine is too slow", still.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,55 +57,37 @@ func expect(t *testing.T, w *shardlease.Worker, live int, reason string) {
 	}
 }
 
-// A jam is a planner that blocks while it is locked.
-type jam struct {
-	rebalance.Even
-	sync.Mutex
-	blocked chan struct{} // not nil: plans wait until it is closed
-}
+// A jam is a handoff strategy that blocks while there is something in it.
+type jam struct{ blocked atomic.Pointer[chan struct{}] }
 
-func (j *jam) Name() string { return "jam" }
-
-func (j *jam) Plan(v rebalance.View) []int {
-	j.Lock()
-	blocked := j.blocked
-	j.Unlock()
-	if blocked != nil {
-		<-blocked
+func (j *jam) Terms(string, rebalance.Why) rebalance.Terms {
+	if blocked := j.blocked.Load(); blocked != nil {
+		<-*blocked
 	}
-	return j.Even.Plan(v)
+	return rebalance.Terms{Mode: rebalance.Eager}
 }
 
-// TestStuckLoopIsNotAlive: a planner blocks the run loop, so the worker cannot send
+// TestStuckLoopIsNotAlive: a handoff strategy blocks the run loop, so the worker cannot send
 // heartbeats, and only a restart helps: /livez fails after a lease time.
 func TestStuckLoopIsNotAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		j, store, split := &jam{}, new(memstore.Store), atomic.Bool{}
-		source := shardlease.SourceFunc(func(ctx context.Context) ([]shardlease.Shard, error) {
-			if split.Load() {
-				return shardlease.Static("1", "2").Shards(ctx)
-			}
-			return shardlease.Static("1").Shards(ctx)
-		})
-		w := join(t, store, source, shardlease.Config{Planner: j, PollEvery: time.Second}, count)
+		j, store, source := &jam{}, new(memstore.Store), shardlease.Static("1", "2")
+		other := join(t, store, source, shardlease.Config{}, count)
+		w := join(t, store, source, shardlease.Config{Handoff: j}, count)
 		pass(time.Minute)
 		expect(t, w.Worker, http.StatusOK, "")
 		blocked := make(chan struct{})
-		j.Lock()
-		j.blocked = blocked
-		j.Unlock()
-		split.Store(true) // makes the worker plan
+		j.blocked.Store(&blocked)
+		go other.leave() // makes the worker request a shard
 		pass(beat + time.Second)
 		expect(t, w.Worker, http.StatusOK, "")
 		pass(ttl)
-		expect(t, w.Worker, http.StatusServiceUnavailable, "Planner, Handoff or Order may block")
+		expect(t, w.Worker, http.StatusServiceUnavailable, "Handoff or Order may block")
 		if s := w.Status(); s.Trust != 0 || s.Unhealthy == "" || s.Phase != "serving" {
 			t.Errorf("the status is %+v", s)
 		}
+		j.blocked.Store(nil)
 		close(blocked)
-		j.Lock()
-		j.blocked = nil
-		j.Unlock()
 		pass(ttl)
 		expect(t, w.Worker, http.StatusOK, "")
 	})

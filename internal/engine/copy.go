@@ -13,7 +13,7 @@ import (
 // Called by tests and worlds only, between two steps. A shell has one engine, and never copies it.
 //
 // A slice that its part replaces, and never changes in place, is not copied: two engines may share it. Such are
-// news.items, the pages of facts, and the lists in records.
+// news.items, the pages of facts, the lists in records, and those of a question.
 //
 // Invariant: a clone shares nothing that either engine changes. A new field of a part that is a
 // slice, a map or a pointer has to be copied here.
@@ -28,6 +28,7 @@ func (e *Engine) Clone() *Engine {
 	c.proofs.links = slices.Clone(e.proofs.links)
 	c.draft.writes = slices.Clone(e.draft.writes)
 	c.draft.next = slices.Clone(e.draft.next)
+	c.draft.asked = slices.Clone(e.draft.asked)
 	c.follow.reading.pages = slices.Clone(e.follow.reading.pages)
 	c.facts.all = slices.Clone(e.facts.all)
 	c.feed.shards = slices.Clone(e.feed.shards)
@@ -67,6 +68,6 @@ func (e *Engine) Hash() uint64 {
 		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.fleet, e.reads, e.shards, e.follow, e.sweep, e.draft,
+	return digest.Of(now, int64(Never), e.turn.wake, e.fleet, e.reads, e.shards, e.follow, e.sweep, e.draft, e.planner,
 		e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
 }

@@ -43,6 +43,7 @@
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
 //	layout.go  computing it
+//	ask.go     asking the user's planner for it
 //	wishes.go  removing the wishes of operators that have ended
 //
 //	the shards of this worker:
@@ -105,8 +106,10 @@
 //	          waits for half a second without a change of the seats, at most 2 s. Large: of the first
 //	          watcher, about a second after it saw the seat
 //	draft     lists the seats and the targets, and the rows if
-//	          there is no plan; opens a revision                 → plan: swap (OpenPlan); create if there is none
+//	          there is no plan
+//	ask       if there is a planner of the user: the shell calls it, and the draft waits for its answer
 //	layout    decides which shards the newcomer gets
+//	draft     opens a revision                                   → plan: swap (OpenPlan); create if there is none
 //	draft     writes each target that differs                    → target: create or swap (WriteTarget)
 //	draft     completes the revision                             → plan: swap (ClosePlan)
 //	follow    of every worker: reads its target of the complete revision
@@ -250,6 +253,7 @@
 //	                                   own seat is the change does not wait
 //	        a plan is noticed          small: with the next listing of the seats, at most T/3 later
 //	        an open revision is dead   3 s, doubling if it happens in a row; at once if its planner has no seat
+//	ask     the user's planner         answers within T/3: the shell sees to that
 //	take    row of a requested shard   read every 120 ms at first (large: 500 ms, unless the owner leaves), later every
 //	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns
 //	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)

@@ -4,18 +4,19 @@ import (
 	"slices"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // Writing the next plan.
 //
 //	idle → gathering → opening → writing → finishing → idle
-//	         read        swap     targets     swap
+//	       read, ask     swap     targets     swap
 //
 // A draft that another worker has overtaken, or that has nothing to change, is dropped: idle again.
 //
-// Called by the spine: begin when a plan is due, gather and then keep in each step, planSettled and
-// targetSettled with the answers to its writes.
+// Called by the spine: begin when a plan is due, gather and then keep in each step, answered with the answers of the
+// user's planner, planSettled and targetSettled with those to its writes.
 //
 // A crash while gathering leaves nothing. After the opening swap it leaves an open revision, and
 // some targets of it: the next planner opens the revision after it and writes all targets.
@@ -57,6 +58,7 @@ type draft struct {
 	next    []lease.Target      // the targets of this revision, one for each worker
 	broken  []lease.Incarnation // the targets of these workers could not be read
 	writes  []draftWrite        // what has to be written, in this order
+	asked   []question          // what the user's planner was asked: one or two questions
 	swap    sending             // of the plan
 }
 
@@ -80,7 +82,7 @@ func (d *draft) begin(t *turn, plan lease.Plan) {
 type gathered uint8
 
 const (
-	waiting   gathered = iota // for reads
+	waiting   gathered = iota // for reads, or for the planner
 	beaten                    // another worker was first, or the plan cannot be read
 	lacking                   // the rows have to be read
 	unchanged                 // held shards have to wait, and nothing else is to be done
@@ -100,6 +102,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case in.plan.Revision != d.plan.Revision, in.plan.Open != d.plan.Open:
 		*d = draft{}
 		return beaten
+	case in.planner.open > 0:
+		return waiting
 	case in.plan.Unplaced > 0 && in.facts.begun == 0: // no target names those
 		return lacking
 	case !d.rows && len(torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
@@ -118,7 +122,9 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		d.rows, d.all = true, true
 		return lacking
 	}
-	l.place(t.cfg.Planner)
+	if !l.place(t, d) {
+		return waiting
+	}
 	d.next, d.found = l.assign(t)
 	d.broken = in.facts.pages.broken
 	d.order(in.facts.pages.all, in.targets)
@@ -127,7 +133,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		*d = draft{}
 		return unchanged
 	}
-	d.phase, d.opening = opening, protocol.Opening{By: in.me.Owner(), Planner: t.cfg.Planner.Name()}
+	d.phase, d.opening = opening, protocol.Opening{By: in.me.Owner(), Planner: t.cfg.planner()}
+	if d.unplanned() {
+		d.opening.Planner = rebalance.Even{}.Name() // it has made this plan
+	}
 	// The new revision is above all that anybody has seen: workers ignore a lower one, for example after the plan was
 	// deleted or the table restored.
 	for _, s := range in.seats {

@@ -152,7 +152,7 @@ func (d *duty) keep(t *turn, me lease.Owner, plan lease.Plan, rank int, vacant b
 	// revision is opened again by the next planner.
 	w, err := lease.Write{}, error(nil)
 	if deleted {
-		opening := protocol.Opening{By: me, Planner: t.cfg.Planner.Name(), Known: d.revision}
+		opening := protocol.Opening{By: me, Planner: t.cfg.planner(), Known: d.revision}
 		w, err = protocol.OpenPlan(lease.Plan{Group: t.cfg.Group}, opening, t.stamp())
 	} else {
 		w, err = protocol.TickPlan(plan, d.late, t.stamp())

@@ -29,18 +29,19 @@ import (
 type Engine struct {
 	turn turn
 	fleet
-	reads  reads
-	shards shards
-	follow follow
-	sweep  sweep
-	draft  draft
-	feed   feed
-	facts  facts
-	wishes wishes
-	news   news
-	leave  leave
-	faults faults
-	health health
+	reads   reads
+	shards  shards
+	follow  follow
+	sweep   sweep
+	draft   draft
+	planner planner
+	feed    feed
+	facts   facts
+	wishes  wishes
+	news    news
+	leave   leave
+	faults  faults
+	health  health
 }
 
 // New returns a worker that has done nothing yet. Its first step is a [Tick].
@@ -97,6 +98,10 @@ func (e *Engine) take(in Input) {
 		}
 	case Source:
 		e.sourced(in)
+	case Planned:
+		if e.planner.answered(in) {
+			e.draft.answered(in)
+		}
 	case SourceSilent:
 		e.feed.silent()
 		e.faults.source.raise(t, t.now.Mono, "", in.Err)
@@ -832,6 +837,7 @@ func (e *Engine) gather() {
 		bars:   func(shard string) bool { return e.feed.bars(t, shard) },
 		blind:  e.reads.rows.try.tries > 0,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
+		planner: &e.planner,
 	}) {
 	case beaten:
 		w.check = true

@@ -31,15 +31,18 @@ type fleet struct {
 	config engine.Config
 	source engine.Source
 	nodes  []*member
-	stamps int
-	starts int                                            // tenures that began
-	begins func(engine.Start)                             // called with each of them; nil: nothing is called
-	calls  map[string]int                                 // what was asked of the table
-	deaf   func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
-	slow   func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
-	polled func(n *member)                                // answers a poll of the source; nil: each worker sees what source lists
-	quick  bool                                           // calls and answers take no time
-	wires  *virtual.Wires                                 // nil: workers have no deathwatch
+
+	planner rebalance.Planner                   // which config names; it answers at once
+	planned func(n *member, o engine.Plan) bool // what happens instead; nil or false: nothing does
+	stamps  int
+	starts  int                                            // tenures that began
+	begins  func(engine.Start)                             // called with each of them; nil: nothing is called
+	calls   map[string]int                                 // what was asked of the table
+	deaf    func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
+	slow    func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
+	polled  func(n *member)                                // answers a poll of the source; nil: each worker sees what source lists
+	quick   bool                                           // calls and answers take no time
+	wires   *virtual.Wires                                 // nil: workers have no deathwatch
 }
 
 // A member is one worker of a fleet.
@@ -66,7 +69,7 @@ func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
 		}
 	})
 	f.config = engine.Config{
-		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode, Planner: rebalance.Even{},
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode,
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
 	}
 	for i := range shards {
@@ -249,6 +252,15 @@ func (n *member) Poll() {
 	}
 	n.Answer(10*time.Millisecond, n.of.source)
 }
+
+func (n *member) Plan(o engine.Plan) {
+	if n.of.planned == nil || !n.of.planned(n, o) {
+		n.Answer(0, engine.Planned{Ask: o.Ask, To: n.of.planner.Plan(o.View)})
+	}
+}
+
+// plansBy gives a planner of the user to the workers that join from now on.
+func (f *fleet) plansBy(p rebalance.Planner) { f.planner, f.config.Planner = p, p.Name() }
 
 func (n *member) Start(_ *virtual.Handler, o engine.Start) {
 	if n.of.starts++; n.of.begins != nil {

@@ -57,7 +57,7 @@ func newPair(t testing.TB, shards int) *pair {
 		}
 	})
 	p.config = engine.Config{
-		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager,
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
 	}
 	for i := range shards {
@@ -113,6 +113,11 @@ func write[R lease.Record](p *pair) func(w lease.Write, err error) R {
 		}
 		return r.(R)
 	}
+}
+
+// Plan asks the planner that differs from rebalance.Even.
+func (n *side) Plan(o engine.Plan) {
+	n.Answer(0, engine.Planned{Ask: o.Ask, To: mind{}.Plan(o.View)})
 }
 
 func (n *side) Moment() engine.Moment {
@@ -310,7 +315,7 @@ func (m mind) Plan(v rebalance.View) []int {
 func TestPlannersOfTwoMinds(t *testing.T) {
 	p := newPair(t, 12)
 	a := p.join("a")
-	p.config.Planner = mind{}
+	p.config.Planner = mind{}.Name()
 	b := p.join("b")
 	p.Run(5 * time.Minute)
 	if moves := len(a.events(event.Requested)) + len(b.events(event.Requested)); moves != 6 || len(a.Handlers) != 6 || len(b.Handlers) != 6 {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -50,7 +51,7 @@ type Config struct {
 	TTL               time.Duration // T
 	Drain             time.Duration // D: of terms that leave it open, and of a stop
 	Handoff           rebalance.Handoff
-	Planner           rebalance.Planner
+	Planner           string        // the name of the user's planner; empty: rebalance.Even plans
 	MaxShards         int           // 0: any number
 	MaxMoves          int           // how many shards it asks for at a time
 	StallAfter        time.Duration // 0: off
@@ -67,6 +68,9 @@ type Config struct {
 	Deathwatch        bool   // it answers connections, and keeps connections to the workers that it watches
 	Address           string // where it answers them, as its seat shows; empty: its seat shows none
 }
+
+// planner returns the name of the planner, for people.
+func (c *Config) planner() string { return cmp.Or(c.Planner, rebalance.Even{}.Name()) }
 
 // An Unreadable is a record that is there and malformed.
 type Unreadable struct {
@@ -118,6 +122,13 @@ type (
 		Complete bool
 		Answered bool // the source itself returned no error
 		Err      error
+	}
+
+	// Planned answers a [Plan]. To is what [rebalance.Planner] returns for its view; nil: the planner has failed, or
+	// has not answered in time.
+	Planned struct {
+		Ask uint64
+		To  []int
 	}
 
 	// SourceSilent: the source has not answered the last [Poll] in time. It may still do so.
@@ -206,6 +217,7 @@ func (Got) input()          {}
 func (Settled) input()      {}
 func (Verified) input()     {}
 func (Source) input()       {}
+func (Planned) input()      {}
 func (SourceSilent) input() {}
 func (StoreSlow) input()    {}
 func (Marks) input()        {}
@@ -258,6 +270,13 @@ type (
 
 	// Poll: list the source and answer.
 	Poll struct{}
+
+	// Plan: ask the user's planner and answer with Planned, within a third of the lease time. The engine does not use
+	// the view any more, and asks nothing else before the answer.
+	Plan struct {
+		Ask  uint64
+		View rebalance.View
+	}
 
 	// Start: call the handler. It will be answered by Returned, once.
 	Start struct {
@@ -336,6 +355,7 @@ func (Get) output()       {}
 func (Send) output()      {}
 func (Verify) output()    {}
 func (Poll) output()      {}
+func (Plan) output()      {}
 func (Start) output()     {}
 func (Drain) output()     {}
 func (Over) output()      {}

@@ -18,13 +18,13 @@ import (
 // Called by draft.gather when everything is read that a plan is made from. seatOf serves watch.go too.
 //
 //	survey  finds the shards, and the workers to which they are assigned
-//	place   asks the planner of the user where they should be, with the pins of operators; keeps held shards where
-//	        they are while nothing may move
+//	place   asks the planner of the user where they should be (ask.go), with the pins of operators; keeps held shards
+//	        where they are while nothing may move
 //	settle  corrects what breaks a rule, and finds a worker for what has none
 //	assign  makes the targets, with hints to the workers that are to give shards away
 //
-// The planner may be any code of the user. If its plan does not fit, rebalance.Even plans instead; if it breaks a rule,
-// settle overrides it for single shards. Nothing is written here.
+// The planner may be any code of the user. If its plan breaks a rule, settle overrides it for single shards, by the
+// rule of rebalance.Even and without asking the planner. Nothing is written here.
 //
 // Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
@@ -55,6 +55,7 @@ type stage struct {
 	strays  []string                         // sorted; their workers have to read the rows again, and owners to ask their sources
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
+	planner *planner
 }
 
 // A layout is where every shard is and should be.
@@ -67,6 +68,8 @@ type layout struct {
 	anyFit bool             // a worker is neither leaving nor cordoned nor unwell
 	stuck  bool             // anyFit is false and some workers are drained: they keep what they have
 	held   bool             // held shards that should move stay for now
+
+	outdated bool // the planner was shown other workers, shards or wishes
 }
 
 // standing returns the wishes that have not ended.
@@ -246,11 +249,14 @@ func (l *layout) entries() (all []entry, over int) {
 
 // place decides where every shard should be. Held shards stay where they are while the seats
 // do not stand still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
-// does not fill the places of shards that have not moved yet.
-func (l *layout) place(planner rebalance.Planner) {
+// does not fill the places of shards that have not moved yet. It returns false if the planner has been asked and has to
+// answer first.
+func (l *layout) place(t *turn, d *draft) (placed bool) {
 	l.staff()
 	l.pin()
-	l.to = planned(planner, l.view)
+	if !l.ask(t, d, 0) {
+		return false
+	}
 	if l.moves() {
 		l.held = !l.still
 		// A worker that leaves keeps nothing, unless nothing may move at all.
@@ -261,10 +267,13 @@ func (l *layout) place(planner rebalance.Planner) {
 					l.view.Pins[i] = s.Owner
 				}
 			}
-			l.to = planned(planner, l.view)
+			if !l.ask(t, d, 1) {
+				return false
+			}
 		}
 	}
-	l.settle(planner)
+	l.settle()
+	return true
 }
 
 // moves reports whether a held shard moves.
@@ -275,16 +284,6 @@ func (l *layout) moves() bool {
 		}
 	}
 	return false
-}
-
-// planned returns the plan of the planner, or that of rebalance.Even if it is none.
-func planned(planner rebalance.Planner, v rebalance.View) []int {
-	to := planner.Plan(v)
-	strange := func(w int) bool { return w < rebalance.Nobody || w >= len(v.Workers) }
-	if len(to) != len(v.Shards) || slices.ContainsFunc(to, strange) {
-		return rebalance.Even{}.Plan(v)
-	}
-	return to
 }
 
 // staff shows the planner the workers. An unwell worker that asks for a trial may have one shard.
@@ -350,11 +349,11 @@ func (l *layout) pin() {
 
 // settle keeps the rules that no planner may break. What stays is counted first, so that moves get only the room that is
 // left.
-func (l *layout) settle(planner rebalance.Planner) {
+func (l *layout) settle() {
 	l.stay()
 	l.move()
-	l.correct(planner)
-	l.fill(planner)
+	l.correct()
+	l.fill()
 }
 
 // stay applies the pins, leaves a shard that the planner gives to nobody with its owner, and counts what stays.
@@ -388,14 +387,14 @@ func (l *layout) move() {
 }
 
 // correct redirects moves to a worker that declines the shard, or that may get no shards.
-func (l *layout) correct(planner rebalance.Planner) {
+func (l *layout) correct() {
 	for i, at := range l.to {
 		owner := l.view.Shards[i].Owner
 		wrong := at != owner && (l.declines(at, l.shards[i].Shard) || at != rebalance.Nobody && !l.open(at))
 		if _, pinned := l.view.Pins[i]; pinned || !wrong {
 			continue
 		}
-		if to := l.another(planner, i, l.open); to != rebalance.Nobody {
+		if to := l.another(i, l.open); to != rebalance.Nobody {
 			l.loads[at]--
 			l.loads[to]++
 			l.to[i] = to
@@ -404,7 +403,7 @@ func (l *layout) correct(planner rebalance.Planner) {
 }
 
 // fill finds a worker for each shard that has none: a drained one is better than none.
-func (l *layout) fill(planner rebalance.Planner) {
+func (l *layout) fill() {
 	for i, at := range l.to {
 		switch {
 		case at != rebalance.Nobody:
@@ -412,9 +411,9 @@ func (l *layout) fill(planner rebalance.Planner) {
 		case !l.room():
 			return
 		}
-		to := l.another(planner, i, l.open)
+		to := l.another(i, l.open)
 		if to == rebalance.Nobody {
-			to = l.another(planner, i, l.drained)
+			to = l.another(i, l.drained)
 		}
 		if to != rebalance.Nobody {
 			l.loads[to]++
@@ -443,9 +442,9 @@ func (l *layout) full(at int) bool {
 	return limit > 0 && l.loads[at] >= limit
 }
 
-// another returns a different worker for a shard: one that may have it and, if possible, has the fewest shards.
-// The planner chooses, because it may rule out some workers.
-func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool) int {
+// another returns a different worker for a shard: of those that may have it, one that has the fewest shards. If
+// several have as few, it is the one that rebalance.Even chooses for this shard alone: its owner, if that is one of them.
+func (l *layout) another(i int, may func(at int) bool) int {
 	least := math.MaxInt
 	can := func(at int) bool { return may(at) && !l.full(at) && !l.declines(at, l.shards[i].Shard) }
 	for at, load := range l.loads {
@@ -453,23 +452,17 @@ func (l *layout) another(planner rebalance.Planner, i int, may func(at int) bool
 			least = min(least, load)
 		}
 	}
-	if least == math.MaxInt {
-		return rebalance.Nobody
+	v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
+	for at, load := range l.loads {
+		if load <= least && can(at) {
+			w := l.view.Workers[at]
+			w.Leaving = false // may has allowed it already, although a wish drains it
+			v.Workers, seats = append(v.Workers, w), append(seats, at)
+		}
 	}
-	// First the workers with the fewest shards. The planner may rule them all out; then the others.
-	for _, most := range []int{least, math.MaxInt} {
-		v, seats := rebalance.View{Shards: slices.Clone(l.view.Shards[i : i+1])}, []int(nil)
-		for at, load := range l.loads {
-			if load <= most && can(at) {
-				w := l.view.Workers[at]
-				// may has allowed it already, although a wish drains it.
-				w.Leaving = false
-				v.Workers, seats = append(v.Workers, w), append(seats, at)
-			}
-		}
-		if to := planned(planner, v)[0]; to != rebalance.Nobody {
-			return seats[to]
-		}
+	v.Shards[0].Owner = slices.Index(seats, l.view.Shards[i].Owner) // Nobody, if its owner is none of these
+	if to := (rebalance.Even{}).Plan(v)[0]; to != rebalance.Nobody {
+		return seats[to]
 	}
 	return rebalance.Nobody
 }
@@ -498,7 +491,7 @@ func (l *layout) assign(t *turn) (next []lease.Target, found lease.Finding) {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.seats[to].Incarnation})
 		}
 	}
-	if !l.held { // otherwise the next plan is due when the seats stand still
+	if !l.held && !l.outdated { // otherwise another plan is due: if held, when the seats stand still
 		found.Inputs = inputs(l.madeFrom(next), hashed(l.stored), 0)
 	}
 	return next, found

@@ -292,7 +292,8 @@ func (toFirst) Plan(v rebalance.View) []int {
 // TestDeclinedShardIsKeptFromItsDecliner for any planner, while another worker can have it.
 func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
 	f := newFleet(t, 0, 0, rebalance.Eager)
-	f.config.Planner, f.config.Backoff = toFirst{}, 5*time.Second
+	f.config.Backoff = 5 * time.Second
+	f.plansBy(toFirst{})
 	f.lists(engine.Shard{Name: "one"}, engine.Shard{Name: "two"})
 	a, b := f.join(), f.join()
 	f.settles("all at the first", 2, 0)
@@ -305,23 +306,30 @@ func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
 	}
 }
 
-// strange is a planner that returns nonsense.
-type strange struct {
-	rebalance.Even
-	plan []int
+// idle is a planner that gives everything to nobody.
+type idle struct{ rebalance.Even }
+
+func (idle) Plan(v rebalance.View) []int {
+	return slices.Repeat([]int{rebalance.Nobody}, len(v.Shards))
 }
 
-func (s strange) Plan(rebalance.View) []int { return s.plan }
-
-// TestNonsenseOfAPlanner: where the planner returns no plan of the view, Even makes it.
-func TestNonsenseOfAPlanner(t *testing.T) {
-	for _, plan := range [][]int{nil, {0}, {7, 0, 0, 0}, {0, 0, 0, -2}} {
-		f := newFleet(t, 0, 0, rebalance.Eager)
-		f.config.Planner = strange{plan: plan}
-		f.lists(engine.Shard{Name: "a"}, engine.Shard{Name: "b"}, engine.Shard{Name: "c"}, engine.Shard{Name: "d"})
-		f.join()
-		f.join()
-		f.settles(fmt.Sprint("planner returns ", plan), 2, 2)
+// TestNoShardWaitsForThePlanner: a shard that has no living owner is placed although the planner gives it to nobody, as
+// long as a worker has room. Held shards stay where they are.
+func TestNoShardWaitsForThePlanner(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	f.plansBy(idle{})
+	for i := range 6 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
+	}
+	a := f.join()
+	f.join()
+	f.settles("two workers", 3, 3)
+	f.join()
+	f.settles("a third one has joined", 3, 3, 0)
+	a.kill()
+	f.settles("the first one has died", 0, 3, 3)
+	if plan := f.plan(); plan.Unplaced > 0 {
+		t.Errorf("%d shards are unplaced: %v", plan.Unplaced, plan.Examples)
 	}
 }
 

@@ -447,7 +447,7 @@ func (shift) Plan(v rebalance.View) []int {
 // one requests it and waits, whatever it lists meanwhile.
 func TestUnreadableSeatIsNotRobbed(t *testing.T) {
 	f := newFleet(t, 6, 0, rebalance.Eager)
-	f.config.Planner = shift{}
+	f.plansBy(shift{})
 	for range 3 {
 		f.join()
 	}

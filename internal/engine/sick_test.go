@@ -72,7 +72,7 @@ func newClinic(t testing.TB, shards int, maxAttempts int64, commits bool) *clini
 	c.source.Complete, c.source.Answered = true, true
 	c.fails = func(string, string) bool { return false }
 	c.config = engine.Config{
-		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: rebalance.Eager,
 		MaxMoves: 100, MaxAttempts: maxAttempts, Backoff: time.Second, MaxBackoff: time.Minute,
 		Audit: time.Minute, Poll: 30 * time.Second, Order: checkpoint.Decimal,
 	}

@@ -37,8 +37,8 @@ const (
 	stillFor = 500 * time.Millisecond
 )
 
-// An order numbers the steps of one engine, and a serial its reads. Only how they compare
-// matters.
+// An order numbers the steps of one engine, and a serial its reads and its questions to the planner. Only how they
+// compare matters.
 type (
 	order  uint64
 	serial uint64

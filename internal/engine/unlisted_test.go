@@ -231,7 +231,8 @@ func (p lazy) Plan(v rebalance.View) []int {
 // planner would leave it there.
 func TestDeclinedBesideAFullWorker(t *testing.T) {
 	f := newFleet(t, 8, 0, rebalance.Eager)
-	f.config.MaxShards, f.config.Planner = 3, lazy{}
+	f.config.MaxShards = 3
+	f.plansBy(lazy{})
 	for range 3 {
 		f.join()
 	}

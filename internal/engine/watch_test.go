@@ -740,7 +740,7 @@ func (p redirect) Plan(v rebalance.View) []int {
 // does not make that plan either.
 func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	f := newFleet(t, 24, 0, rebalance.Eager)
-	f.config.Planner = redirect{}
+	f.plansBy(redirect{})
 	for range 8 {
 		f.join()
 	}

@@ -97,7 +97,7 @@ func (w *world) use(s lease.Store) {
 
 func config(mode rebalance.Mode) engine.Config {
 	return engine.Config{
-		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode, Planner: rebalance.Even{},
+		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode,
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
 		Commits: checkpoint.Policy{},
 	}

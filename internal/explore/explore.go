@@ -252,22 +252,24 @@ func (w *state) moves() []move {
 }
 
 func (w *state) onlyAnswered() bool {
-	return !slices.ContainsFunc(w.calls, func(c call) bool { return !c.answered })
+	return !slices.ContainsFunc(w.calls, func(c call) bool { return !c.answered && c.due == 0 })
 }
 
 func (w *state) callMoves(i int) []move {
 	c := w.calls[i]
 	name := string(rune('a'+c.node)) + ": " + c.text
 	if c.answered {
-		return []move{{name + " arrives late", func(w *state) {
-			c := w.calls[i]
-			w.drop(i)
-			w.serve(c)
-		}}}
+		return []move{{name + " arrives late", func(w *state) { w.overdue(i) }}}
 	}
 	moves := []move{{name, func(w *state) { w.complete(i) }}}
-	if w.left.Faults == 0 {
+	if w.left.Faults == 0 || c.due > 0 {
 		return moves
+	}
+	if _, asks := c.out.(engine.Plan); asks {
+		return append(moves, move{name + " takes long", func(w *state) {
+			w.left.Faults--
+			w.calls[i].due = w.now.Add(ttl / 3)
+		}})
 	}
 	if _, write := c.out.(engine.Send); write {
 		moves = append(moves,
@@ -294,6 +296,15 @@ func (w *state) callMoves(i int) []move {
 
 func (w *state) drop(i int) { w.calls = slices.Delete(w.calls, i, i+1) }
 
+// overdue serves a call late. Nobody waits for its answer; that of a planner comes all the same.
+func (w *state) overdue(i int) {
+	c := w.calls[i]
+	w.drop(i)
+	if in, plans := w.serve(c).(engine.Planned); plans {
+		w.step(c.node, in)
+	}
+}
+
 // complete serves a call and answers it.
 func (w *state) complete(i int) {
 	c := w.calls[i]
@@ -301,9 +312,14 @@ func (w *state) complete(i int) {
 	w.step(c.node, w.serve(c))
 }
 
-// pass lets time go on until somebody has something to do.
+// pass lets time go on until somebody has something to do, or the time of a planner is over.
 func (w *state) pass() {
 	next := engine.Never
+	for _, c := range w.calls {
+		if c.due > 0 && !c.answered {
+			next = min(next, c.due)
+		}
+	}
 	for _, n := range w.nodes {
 		if n.Engine != nil && !n.dead && !n.paused {
 			next = min(next, n.Wake)
@@ -313,6 +329,12 @@ func (w *state) pass() {
 		return
 	}
 	w.now = max(w.now, next)
+	for i := range w.calls {
+		if c := w.calls[i]; c.due > 0 && !c.answered && c.due <= w.now {
+			w.calls[i].answered = true
+			w.step(c.node, virtual.Unanswered(c.out, nil))
+		}
+	}
 	for i := range w.nodes {
 		if n := &w.nodes[i]; n.Engine != nil && !n.dead && !n.paused && n.Wake <= w.now {
 			w.step(i, engine.Tick{})

@@ -103,9 +103,8 @@ func (w *state) next(newest bool) bool {
 	if newest {
 		at = len(w.calls) - 1
 	}
-	if c := w.calls[at]; c.answered {
-		w.drop(at)
-		w.serve(c)
+	if w.calls[at].answered {
+		w.overdue(at)
 	} else {
 		w.complete(at)
 	}

@@ -182,6 +182,11 @@ func planStories() []explore.Story {
 				}},
 			{Name: "two sources", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
 			{Name: "two sources, and a join", Workers: 2, Shards: 2, Settled: 1, Faults: 1, Lists: map[int]string{a: "s0", b: "s1"}, For: 15 * time.Second},
+			{Name: "a slow planner and a crash", Workers: 2, Shards: 2, Settled: 2, Planner: true, Faults: 1, Crashes: 1, For: 15 * time.Second},
+			{Name: "a worker dies while the planner thinks", Workers: 3, Shards: 3, Settled: 2, Planner: true, Faults: 2, Crashes: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(c); p.Until(c, "the planner") }},
+			{Name: "the planner thinks, and another worker plans", Workers: 3, Shards: 3, Settled: 2, Planner: true, Faults: 1, For: 15 * time.Second,
+				Prelude: func(p *explore.Prelude) { p.Join(c); p.Until(c, "the planner"); p.Pause(c); p.Rest(3 * time.Second) }},
 			{Name: "a stop and a deleted plan", Workers: 2, Shards: 2, Settled: 2, Stops: 1, Deletes: 1, For: 10 * time.Second},
 		} {
 			s.Name, s.Mode = mode.String()+": "+s.Name, mode

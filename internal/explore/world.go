@@ -50,6 +50,7 @@ type Story struct {
 	Prelude  func(*Prelude) // what happens before the exploration begins, after the first workers settled
 	Sessions *Sessions      // what may happen to sessions; nil: the engines are workers
 	Watchful bool           // workers have a deathwatch
+	Planner  bool           // workers have a planner of the user, which plans as rebalance.Even does
 	Goal     bool           // the goal has to be reached from every state
 }
 
@@ -100,7 +101,11 @@ type call struct {
 	out      engine.Output
 	text     string
 	answered bool // its node was told that the outcome is unknown
+
+	due engine.Instant // of a planner that takes long: when its node is told that there is no plan; 0: it is quick
 }
+
+const ttl = 9 * time.Second
 
 var errSilence = errors.New("no answer")
 
@@ -131,13 +136,16 @@ func (w *state) bind() {
 func (w *state) enter(i int) {
 	n := &w.nodes[i]
 	c := engine.Config{
-		Group: "g", Name: n.name(), TTL: 9 * time.Second, Drain: 6 * time.Second,
-		Handoff: w.story.Mode, Planner: rebalance.Even{}, MaxMoves: 100,
+		Group: "g", Name: n.name(), TTL: ttl, Drain: 6 * time.Second,
+		Handoff: w.story.Mode, MaxMoves: 100,
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
 	}
 	if w.story.Watchful {
 		c.Deathwatch, c.Address = true, n.name()
+	}
+	if w.story.Planner {
+		c.Planner = "user"
 	}
 	n.Engine = w.maker()(c, n.Moment())
 	w.step(i, engine.Tick{})
@@ -225,6 +233,11 @@ func (w *state) source(i int) (shards []engine.Shard) {
 	return shards
 }
 
+// Plan puts a question to the planner on its way, like a call.
+func (n *node) Plan(o engine.Plan) {
+	n.w.calls = append(n.w.calls, call{node: n.i, out: o, text: "the planner"})
+}
+
 // Start begins a handler, which knows its position.
 func (n *node) Start(h *virtual.Handler, o engine.Start) {
 	for _, other := range n.Handlers {
@@ -265,7 +278,12 @@ func (w *state) blame(format string, args ...any) {
 }
 
 // serve lets a call take effect, and gives the answer.
-func (w *state) serve(c call) engine.Input { return w.table.Serve(w.nodes[c.node].sender(), c.out) }
+func (w *state) serve(c call) engine.Input {
+	if o, asks := c.out.(engine.Plan); asks {
+		return engine.Planned{Ask: o.Ask, To: rebalance.Even{}.Plan(o.View)}
+	}
+	return w.table.Serve(w.nodes[c.node].sender(), c.out)
+}
 
 // Accepted checks a write that the table has accepted, and notes it.
 func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
@@ -367,6 +385,7 @@ func (w *state) hash() uint64 {
 		node     int
 		text     string
 		answered bool
+		due      time.Duration
 	}
 	all := struct {
 		table   []record
@@ -385,7 +404,7 @@ func (w *state) hash() uint64 {
 		all.nodes = append(all.nodes, k)
 	}
 	for _, c := range w.calls {
-		all.calls = append(all.calls, sent{c.node, c.text, c.answered})
+		all.calls = append(all.calls, sent{c.node, c.text, c.answered, w.since(c.due)})
 	}
 	return digest.Of(nil, 0, all)
 }

@@ -177,7 +177,7 @@ func (f *fleet) even() bool {
 
 func (f *fleet) config() engine.Config {
 	return engine.Config{
-		Group: group, Build: "v1.23.4", Strategy: f.mode.String(), TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode, Planner: rebalance.Even{},
+		Group: group, Build: "v1.23.4", Strategy: f.mode.String(), TTL: f.ttl, Drain: 20 * time.Second, Handoff: f.mode,
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: 5 * time.Minute, Audit: cmp.Or(f.audits, audit), Poll: 30 * time.Second,
 		Commits: checkpoint.Policy{Every: -1},
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -169,6 +170,20 @@ func (n *node) Prepare(o engine.Prepare) {
 		}
 	}
 	n.Answer(d, engine.Prepared{Shard: o.Shard.Name})
+}
+
+// Plan asks the planner. It may take up to a third of the lease time; if it fails, or takes longer, there is no plan.
+func (n *node) Plan(o engine.Plan) {
+	limit := n.config.TTL / 3
+	in, d := engine.Planned{Ask: o.Ask, To: rebalance.Even{}.Plan(o.View)}, n.w.between(0, limit/100)
+	if n.w.likely(n.w.set.hook) {
+		d = n.w.between(0, limit)
+		if n.w.likely(0.5) {
+			n.w.stats.Faults[PlannerFailed]++
+			in.To = nil
+		}
+	}
+	n.Answer(d, in)
 }
 
 // Poll asks the source.

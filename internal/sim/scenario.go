@@ -30,6 +30,7 @@ func Scenarios() []Scenario {
 		{Fault: SourceFault, set: func(s *settings) { s.source = 0.6 }},
 		{Fault: PrepareSlow, set: func(s *settings) { s.hook, s.prepare = 0.9, time.Second }},
 		{Fault: PrepareFailed, set: func(s *settings) { s.hook, s.prepare = 0.9, time.Second }},
+		{Fault: PlannerFailed, set: func(s *settings) { s.hook, s.planner = 0.6, "user" }},
 	}
 	for f := HandlerError; f <= HandlerRelease; f++ {
 		all = append(all, Scenario{Fault: f, set: func(s *settings) { s.tempers, s.temper = 0.5, f }})

@@ -30,6 +30,7 @@ type settings struct {
 	audit      time.Duration
 	prepare    time.Duration
 	handoff    rebalance.Handoff // nil: each process draws one
+	planner    string            // of the user, which plans as rebalance.Even does; empty: there is none
 
 	// Of seasons. What is zero in a round is what config and handlers say.
 	seasonal   bool
@@ -72,13 +73,16 @@ func (w *world) draw() settings {
 	return s
 }
 
-// enlarge gives one fleet in three 9 to 20 workers, so that not all watch. That is drawn apart, so
-// that all else of a seed is as it would be.
+// enlarge gives one fleet in three 9 to 20 workers, so that not all watch, and one in four a planner of the user. That
+// is drawn apart, so that all else of a seed is as it would be.
 func (w *world) enlarge() {
 	chance := rand.New(rand.NewPCG(w.seed, 0x1a29e))
 	if chance.IntN(3) == 0 {
 		w.set.nodes = 9 + chance.IntN(12)
 		w.set.streams += chance.IntN(12)
+	}
+	if chance.IntN(4) == 0 {
+		w.set.planner = "user"
 	}
 }
 
@@ -90,7 +94,7 @@ func (w *world) config() engine.Config {
 		handoff = w.strategy()
 	}
 	return engine.Config{
-		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: rebalance.Even{}, MaxShards: s.limit,
+		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: s.planner, MaxShards: s.limit,
 		MaxMoves: pick(w, 1, 3, 100), StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
 		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},

@@ -43,6 +43,7 @@ const (
 	HandlerRelease               // … gives its shard up
 	PrepareSlow                  // a preparation that takes longer than it may
 	PrepareFailed                // … fails
+	PlannerFailed                // the user's planner fails, or gives no plan in time
 	SourceFault                  // a listing of the source fails, or is a part
 	SourceLacks                  // for a while, the source of one node lacks shards and calls its listing complete
 	Split                        // a shard ends, and two follow
@@ -74,7 +75,7 @@ func (f Fault) String() string {
 		"crash", "stop", "pause T/2", "pause T±ε", "pause 3T", "pause 10T", "suspend", "wall jump", "clock rate",
 		"lost", "reply lost", "late", "twin", "late reply", "throttled", "read lost", "stale list", "reads only",
 		"writes only", "beats only", "outage", "handler error", "handler panic", "handler stuck", "handler deaf", "handler slow",
-		"handler return", "handler release", "prepare slow", "prepare failed", "source fault", "source lacks", "split", "merge",
+		"handler return", "handler release", "prepare slow", "prepare failed", "planner failed", "source fault", "source lacks", "split", "merge",
 		"mode change", "forced release", "restore", "restore, clocks off",
 		"malformed row", "malformed seat", "deploy", "rebirth", "advice", "advice deleted", "wished", "planner paused", "rack crash",
 		"malformed plan", "malformed target", "sick host", "busy host", "unreachable", "mistaken", "?",

@@ -98,7 +98,7 @@ func (s *session) list(arg []string) error {
 
 func (s *session) start(arg []string) error {
 	c := engine.Config{
-		Group: group, TTL: 10 * time.Second, Drain: 5 * time.Second, Handoff: rebalance.Eager, Planner: rebalance.Even{},
+		Group: group, TTL: 10 * time.Second, Drain: 5 * time.Second, Handoff: rebalance.Eager,
 		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
 		Commits: checkpoint.Policy{Every: time.Second},
 	}

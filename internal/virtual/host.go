@@ -45,6 +45,8 @@ type Shell interface {
 	// Call sends a List, Get, Send or Verify to the table. Host.Step receives the answer.
 	Call(o engine.Output)
 	Poll()
+	// Plan asks the planner. Host.Step receives the answer.
+	Plan(o engine.Plan)
 	// Start calls a handler. It is not yet in Handlers, so a handler of the same shard can be
 	// found there.
 	Start(h *Handler, o engine.Start)
@@ -63,6 +65,7 @@ type Quiet struct{}
 
 func (Quiet) Stepped(engine.Input, []engine.Output) {}
 func (Quiet) Committed(*Handler, engine.Committed)  {}
+func (Quiet) Plan(engine.Plan)                      {} // an engine without a planner does not ask
 func (Quiet) Prepare(engine.Prepare)                {}
 func (Quiet) Tell(event.Event)                      {}
 
@@ -98,6 +101,8 @@ func (h *Host) CarryOut(o engine.Output) {
 		h.Shell.Call(o)
 	case engine.Poll:
 		h.Shell.Poll()
+	case engine.Plan:
+		h.Shell.Plan(o)
 	case engine.Start:
 		t := &Handler{Tenure: o.Tenure}
 		h.Shell.Start(t, o)

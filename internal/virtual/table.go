@@ -72,7 +72,7 @@ func (t *Table) Serve(by Sender, o engine.Output) engine.Input {
 	return nil
 }
 
-// Unanswered returns what a worker is told of a List, Get, Send or Verify that was not answered.
+// Unanswered returns what a worker is told of a List, Get, Send, Verify or Plan that was not answered.
 func Unanswered(o engine.Output, err error) engine.Input {
 	switch o := o.(type) {
 	case engine.List:
@@ -83,6 +83,8 @@ func Unanswered(o engine.Output, err error) engine.Input {
 		return engine.Settled{Write: o.Write, Err: err}
 	case engine.Verify:
 		return engine.Verified{Read: o.Read, Err: err}
+	case engine.Plan:
+		return engine.Planned{Ask: o.Ask}
 	}
 	return nil
 }

@@ -52,8 +52,9 @@ const (
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
-	// or returned an answer that cannot be used. Err is a *shardlease.HookError. If a store or
-	// a source does so, the event is a StoreFault or a SourceFault with such an error.
+	// or returned an answer that cannot be used, or that Config.Planner is late. Err is a
+	// *shardlease.HookError. If a store or a source does so, the event is a StoreFault or a
+	// SourceFault with such an error.
 	HookFault
 )
 

@@ -243,7 +243,7 @@ func (f *forecast) place() {
 	}
 }
 
-// another returns a worker that may have the shard and, if possible, has the fewest shards.
+// another returns a different worker for a shard: of those that may have it, one that has the fewest shards.
 func (f *forecast) another(i int, may func(at int) bool) int {
 	least := math.MaxInt
 	can := func(at int) bool { return may(at) && !f.full(at) && !f.declines(at, f.view.Shards[i].Name) }
@@ -260,9 +260,7 @@ func (f *forecast) another(i int, may func(at int) bool) int {
 			v.Workers, seats = append(v.Workers, w), append(seats, at)
 		}
 	}
-	if len(seats) == 0 {
-		return rebalance.Nobody
-	}
+	v.Shards[0].Owner = slices.Index(seats, f.view.Shards[i].Owner) // Nobody, if its owner is none of these
 	if to := (rebalance.Even{}).Plan(v)[0]; to != rebalance.Nobody {
 		return seats[to]
 	}
