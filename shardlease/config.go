@@ -101,10 +101,11 @@ type Config struct {
 	// that sends heartbeats waits for Order and Handoff, so they must be quick.
 	Order checkpoint.Order
 	// Planner decides which worker should hold which shard. Default rebalance.Even. Any worker may
-	// be the next that plans, so give all workers the same planner. It has a third of TTL, on a
-	// goroutine of its own, and never has two calls to answer at a time. If Planner panics, is late, or returns
-	// no valid plan, the worker reports an [event.HookFault] and uses the plan of rebalance.Even
-	// instead. While a late call has not returned, every plan is made in that way. Run returns only after it.
+	// be the next that plans, so give all workers the same planner. It is called on a goroutine of
+	// its own, and has a third of TTL to answer. If it panics, is late, or returns no valid plan, the
+	// worker reports an [event.HookFault] and uses the plan of rebalance.Even instead. Until a late
+	// call returns, the worker makes every plan in that way and does not call Planner again; nor
+	// does Run return.
 	Planner rebalance.Planner
 	// Prepare prepares this worker for a shard that another worker still serves: it opens
 	// iterators, say, or warms a cache. from is the checkpoint of the shard at that moment;
