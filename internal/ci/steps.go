@@ -110,6 +110,7 @@ func servers([]string) []step {
 	return []step{
 		provide,
 		inEach("race detector, shuffled: "+program, []string{program}, raceModule),
+		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
 		{"integration, one package after the other, without processes", func(out io.Writer) error {
 			packages, err := withoutProcesses(out)
 			if err != nil {
