@@ -25,7 +25,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var historyOps = flag.Int("history.ops", fixture.Size(800, 2000), "the minimum number of operations that TestHistoriesAreLinearizable records and checks")
+var historyOps = flag.Int("history.ops", 0, "the minimum number of operations that TestHistoriesAreLinearizable records and checks")
 
 const (
 	historyClients = 8
@@ -55,8 +55,8 @@ func testHistories(t *testing.T, buckets int) {
 	o.Attempts = once.Attempts
 	stores := [2]*dynamostore.Store{repeats, local.Open(t, client, table, o)}
 	var total history
-	for total.count < *historyOps {
-		h := record(t, stores, min(historySize, *historyOps-total.count))
+	for ops := fixture.Or(*historyOps, 800, 2000); total.count < ops; {
+		h := record(t, stores, min(historySize, ops-total.count))
 		if err := errors.Join(h.odd...); err != nil {
 			t.Fatal(err)
 		}

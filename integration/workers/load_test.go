@@ -23,7 +23,7 @@ import (
 
 var (
 	loadFor    = flag.Duration("load.for", 3*time.Second, "how long TestCommitLoad commits")
-	coldShards = flag.Int("cold.shards", fixture.Size(300, 1000), "how many shards TestColdStart claims")
+	coldShards = flag.Int("cold.shards", 0, "how many shards TestColdStart claims")
 )
 
 // inTime has the default Timeout of dynamostore, because these tests are about deadlines: local.Open would set a longer one.
@@ -161,17 +161,17 @@ func TestCommitLoad(t *testing.T) {
 //
 //	go test ./integration/workers -run TestColdStart -cold.shards 10000 -v
 func TestColdStart(t *testing.T) {
-	c, longest := &crowd{}, standstill(t)
-	stop := c.run(t, *coldShards, func(ctx context.Context, t *shardlease.Tenure) error {
+	c, longest, shards := &crowd{}, standstill(t), fixture.Or(*coldShards, 300, 1000)
+	stop := c.run(t, shards, func(ctx context.Context, t *shardlease.Tenure) error {
 		c.held.Add(1)
 		<-ctx.Done()
 		return nil
 	})
-	took := c.all(t, *coldShards, 2*time.Minute)
+	took := c.all(t, shards, 2*time.Minute)
 	c.mu.Lock()
 	n, slow, stood := c.fault.Load(), c.slow, longest()
 	c.mu.Unlock()
-	fmt.Fprintf(t.Output(), "%d shards held after %v, %d store faults; the server took %v at most, this process stood still for %v\n", *coldShards, took.Round(time.Millisecond), n, slow, stood)
+	fmt.Fprintf(t.Output(), "%d shards held after %v, %d store faults; the server took %v at most, this process stood still for %v\n", shards, took.Round(time.Millisecond), n, slow, stood)
 	if !fixture.Long() { // the machine may be busy
 		stop()
 		return
@@ -179,8 +179,8 @@ func TestColdStart(t *testing.T) {
 	if n > 0 && slow < time.Second && stood < 300*time.Millisecond {
 		t.Errorf("%d store faults without a cause", n)
 	}
-	if failed := c.failed.Load(); failed > int64(*coldShards/20) {
-		t.Errorf("calls failed for %d of %d shards", failed, *coldShards)
+	if failed := c.failed.Load(); failed > int64(shards/20) {
+		t.Errorf("calls failed for %d of %d shards", failed, shards)
 	}
 	stop()
 }

@@ -65,7 +65,7 @@ func proof([]string) []step {
 			if err != nil {
 				return err
 			}
-			_, err = command{long: true, args: append([]string{"go", "test", "-timeout", "20m"}, packages...)}.run(out)
+			_, err = command{long: true, args: append([]string{"go", "test", "-count=1", "-timeout", "20m"}, packages...)}.run(out)
 			return err
 		}},
 		sample("exploration of transitions, 7,500 states a story", `states|FAIL|ok`,
@@ -116,7 +116,7 @@ func servers([]string) []step {
 			if err != nil {
 				return err
 			}
-			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
+			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-count=1", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
 			return err
 		}},
 		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
@@ -161,7 +161,7 @@ func nightly(modules []string) []step {
 	return []step{
 		provide,
 		{"every test of the root module at full size", func(out io.Writer) error {
-			_, err := command{long: true, args: []string{"go", "test", "-timeout", "60m", "./..."}}.run(out)
+			_, err := command{long: true, args: []string{"go", "test", "-count=1", "-timeout", "60m", "./..."}}.run(out)
 			return err
 		}},
 		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
@@ -263,7 +263,7 @@ func inEach(name string, modules []string, do func(out io.Writer, dir string) er
 // positive, or else all.
 func test(name string, show *regexp.Regexp, last int, args ...string) step {
 	return step{name, func(out io.Writer) error {
-		return suite(out, command{long: true, args: append([]string{"go", "test"}, args...), show: show, last: last})
+		return suite(out, command{long: true, args: append([]string{"go", "test", "-count=1"}, args...), show: show, last: last})
 	}}
 }
 

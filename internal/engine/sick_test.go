@@ -22,7 +22,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var sickFor = flag.Duration("sick.for", fixture.Size(90*time.Second, 10*time.Minute), "for how long all workers of TestAllSick are sick")
+var sickFor = flag.Duration("sick.for", 0, "for how long all workers of TestAllSick are sick")
 
 // watched is how long most tests watch a fleet with sick workers: an hour, or a quarter of it in a sample.
 var watched = fixture.Size(15*time.Minute, time.Hour)
@@ -449,7 +449,7 @@ func TestAllSick(t *testing.T) {
 		c.until(10 * time.Second)
 		c.run(time.Minute)
 		c.fails = sick("a", "b", "c", "d", "e")
-		c.run(*sickFor)
+		c.run(fixture.Or(*sickFor, 90*time.Second, 10*time.Minute))
 		c.noneAside()
 		c.diagnosed("a", "b", "c", "d", "e")
 		c.fails = sick()

@@ -11,7 +11,10 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-var states = flag.Int("explore.states", fixture.Size(160, 3000), "how many states TestEngines visits of each story")
+var given = flag.Int("explore.states", 0, "how many states TestEngines visits of each story")
+
+// states returns how many states TestEngines visits of each story. Other tests visit a part of that.
+func states() int { return fixture.Or(*given, 160, 3000) }
 
 // visit visits about this number of states of a story, and reports whether these are all.
 func visit(t *testing.T, s explore.Story, states int) (complete bool) {
@@ -27,7 +30,7 @@ func visit(t *testing.T, s explore.Story, states int) (complete bool) {
 // toTheEnd visits all states of a small story if tests are long, whatever -explore.states is, or else a sample of that size.
 func toTheEnd(t *testing.T, s explore.Story) {
 	t.Helper()
-	if complete := visit(t, s, fixture.Size(*states, 1<<20)); !complete && fixture.Long() {
+	if complete := visit(t, s, fixture.Size(states(), 1<<20)); !complete && fixture.Long() {
 		t.Error("the story was not explored to its end")
 	}
 }
@@ -37,7 +40,7 @@ func TestEngines(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			visit(t, s, *states)
+			visit(t, s, states())
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/explore"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -23,15 +24,15 @@ func TestPlans(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Goal = true
-			visit(t, s, *states/8)
+			visit(t, s, max(states()/8, 40))
 		})
 	}
 }
 
 // TestTwoPlanners: two workers that may both plan, and one shard that one of them holds. These
-// stories are explored to their end; the goal is looked for from each state if more than 3,000 states are asked for.
+// stories are explored to their end; the goal is looked for from each state of a sample, and if more than 3,000 states are asked for.
 func TestTwoPlanners(t *testing.T) {
-	deep := *states > 3000
+	deep := states() > 3000 || !fixture.Long()
 	for _, s := range []explore.Story{
 		{Name: "both begin", Workers: 2, Shards: 1, For: 4 * time.Second},
 		{Name: "both begin, and one dies", Workers: 2, Shards: 1, Crashes: 1, For: 4 * time.Second},
@@ -45,8 +46,8 @@ func TestTwoPlanners(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Goal, s.Mode = deep, rebalance.Eager
-			if s.Pauses > 0 && !deep { // 150,000 states
-				visit(t, s, *states)
+			if s.Pauses > 0 && states() <= 3000 { // 150,000 states
+				visit(t, s, states())
 				return
 			}
 			toTheEnd(t, s)
@@ -68,7 +69,7 @@ func TestLargeFleets(t *testing.T) {
 			t.Parallel()
 			s.Workers, s.Settled, s.Shards, s.For = k+1, k, k+2, 15*time.Second
 			s.Goal, s.Mode = true, rebalance.Eager
-			visit(t, s, *states/30)
+			visit(t, s, max(states()/30, 40))
 		})
 	}
 }
@@ -83,7 +84,7 @@ func TestWishes(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.For = mode, true, 12*time.Second
-				visit(t, s, *states/8)
+				visit(t, s, max(states()/8, 40))
 			})
 		}
 	}
@@ -106,7 +107,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
-				visit(t, s, *states/16)
+				visit(t, s, max(states()/16, 40))
 			})
 		}
 	}

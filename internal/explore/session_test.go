@@ -17,7 +17,7 @@ func TestLeasesByName(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			toTheEnd(t, s)
-			if *states < deep {
+			if states() < deep {
 				return
 			}
 			s.Name, s.Faults, s.Marks, s.For = s.Name+", in more trouble", s.Faults+1, s.Marks+1, 2*s.For

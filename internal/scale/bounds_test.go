@@ -189,7 +189,7 @@ func watchersDie(f *fleet) result {
 func TestBounds(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(200))
 	printed := newSheet()
-	for size := range strings.SplitSeq(given.sizes, ",") {
+	for size := range strings.SplitSeq(fixture.Or(given.sizes, "64x4,64x12", "64x4,256x8,64x12,1000x20"), ",") {
 		t.Run(size, func(t *testing.T) {
 			s := setting{buckets: given.buckets, mode: rebalance.Cooperative, commit: 30 * time.Second, rest: 15 * time.Second, away: 5 * time.Minute}
 			if _, err := fmt.Sscanf(size, "%dx%d", &s.shards, &s.workers); err != nil {
@@ -302,7 +302,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for i := range fixture.Size(min(c.moments, 3), c.moments) {
+			for i := range fixture.Size(min(c.moments, 5), c.moments) {
 				f := settled(ofSixteen(), true)
 				f.chance = rand.New(rand.NewPCG(i, 7))
 				f.Run(time.Duration(i) * 700 * time.Millisecond)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -42,7 +41,7 @@ func declare() *flags {
 	flag.IntVar(&f.shards, "scale.shards", 10_000, "the number of shards")
 	flag.IntVar(&f.workers, "scale.workers", 100, "the number of workers")
 	flag.IntVar(&f.buckets, "scale.buckets", 0, "the number of buckets of the lease rows; 0: what docs/table.md asks for")
-	flag.StringVar(&f.sizes, "scale.sizes", fixture.Size("64x4,64x12", "64x4,256x8,64x12,1000x20"), "the fleets of TestBounds: shards x workers")
+	flag.StringVar(&f.sizes, "scale.sizes", "", "the fleets of TestBounds: shards x workers")
 	flag.DurationVar(&f.commit, "scale.commit", 30*time.Second, "how often each shard commits")
 	flag.StringVar(&f.story, "scale.story", "", "only stories whose name contains this")
 	flag.BoolVar(&f.eager, "scale.eager", false, "eager moves")

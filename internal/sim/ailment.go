@@ -43,12 +43,12 @@ func Ailments() []Ailment {
 		}
 	}
 	return []Ailment{
+		{Name: "the plan is unreadable", ail: spoil(func(*world) lease.Key { return lease.Plan{Group: group}.Key() })},
 		{Name: "nothing", ail: func(*world) {}},
 		{Name: "a row is unreadable", ail: spoil(func(w *world) lease.Key { return rowKey(w.streams[0].name) })},
 		{Name: "a seat is unreadable", ail: spoil(func(w *world) lease.Key {
 			return lease.Key{Group: group, Kind: lease.KindSeat, Name: string(w.nodes[0].me)}
 		})},
-		{Name: "the plan is unreadable", ail: spoil(func(*world) lease.Key { return lease.Plan{Group: group}.Key() })},
 		{Name: "a target is unreadable", ail: spoil(func(w *world) lease.Key {
 			return lease.Target{Group: group, Incarnation: w.nodes[0].me}.Key()
 		})},

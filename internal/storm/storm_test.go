@@ -16,7 +16,7 @@ import (
 
 var (
 	stormSeed   = flag.Uint64("storm.seed", 1, "first seed of TestStorm; a failure prints the seed that failed")
-	stormRounds = flag.Int("storm.rounds", fixture.Size(4, 80), "how many seeds TestStorm tests")
+	stormRounds = flag.Int("storm.rounds", 0, "how many seeds TestStorm tests")
 )
 
 func memStorm(seed uint64) (*Storm, *Network, *judge.Store) {
@@ -28,11 +28,11 @@ func memStorm(seed uint64) (*Storm, *Network, *judge.Store) {
 // TestStorm makes random writes of every kind through a network that loses answers and delivers
 // late. It compares each answer, each row and each tenure with what really happened.
 func TestStorm(t *testing.T) {
-	steps := fixture.Size(5_000, 20_000)
+	steps, rounds := fixture.Size(5_000, 20_000), fixture.Or(*stormRounds, 4, 80)
 	var counts [Fates]atomic.Int64
 	var hands, stored, silent atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
-		for round := range *stormRounds {
+		for round := range rounds {
 			seed := *stormSeed + uint64(round)
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
@@ -64,7 +64,7 @@ func TestStorm(t *testing.T) {
 	}
 	t.Logf("%d writes stored, %d tenures; %d lost, %d with the reply lost (%d of them stored), %d late, %d repeated late; none reported lost that was stored and not overtaken, none applied twice, no position moved back, no generation reused",
 		stored.Load(), hands.Load(), counts[Lost].Load(), counts[ReplyLost].Load(), silent.Load(), counts[Late].Load(), counts[Twin].Load())
-	if fixture.Long() && *stormRounds >= 80 && (silent.Load() < 100_000 || counts[Late].Load() < 100_000) {
+	if fixture.Long() && rounds >= 80 && (silent.Load() < 100_000 || counts[Late].Load() < 100_000) {
 		t.Error("fewer than 100,000 writes stored without an answer, or late")
 	}
 }

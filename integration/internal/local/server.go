@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
 )
@@ -126,11 +127,30 @@ func container(ctx context.Context) (running, error) {
 		testcontainers.WithReuseByName(name),
 		testcontainers.WithExposedPorts("8000/tcp"),
 		testcontainers.WithEnv(map[string]string{"JAVA_TOOL_OPTIONS": quickStart}),
-		testcontainers.WithWaitStrategyAndDeadline(patience, wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers)))
-	if c == nil { // or else c would become a running that is not nil
-		return nil, err
+		testcontainers.WithWaitStrategyAndDeadline(patience,
+			wait.ForHTTP("/").WithPort("8000/tcp").WithStatusCodeMatcher(answers).WithStartupTimeout(patience)))
+	if c == nil { // testcontainers keeps a container that was there before and does not answer
+		return stale(name), err
 	}
 	return c, err
+}
+
+// stale is the name of a container that a killed run may have left behind, and that does not answer.
+type stale string
+
+func (s stale) PortEndpoint(context.Context, string, string) (string, error) {
+	return "", fmt.Errorf("the container %s does not answer", string(s))
+}
+
+// Terminate removes the container, so that the next run starts another.
+func (s stale) Terminate(ctx context.Context, _ ...testcontainers.TerminateOption) error {
+	docker, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	_, err = docker.ContainerRemove(ctx, string(s), client.ContainerRemoveOptions{Force: true})
+	return err
 }
 
 // name returns the name of the container. Each working copy and each image has a name of its own, so that no working copy
