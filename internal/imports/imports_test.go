@@ -84,7 +84,7 @@ var rules = map[string]rule{
 	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
 		"a user's consumer of Kinesis"},
 	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
-	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/fixture", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
+	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/fixture", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/moby/moby/client", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
 		"its tests need containers and clients"},
 	"internal/story": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore"},
 		"a program that explains the library links it: no test library, and no store but the embedded one"},
