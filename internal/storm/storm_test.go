@@ -39,7 +39,7 @@ func TestStorm(t *testing.T) {
 				s, net, judge := memStorm(seed)
 				for n := range steps {
 					if err := errors.Join(s.Step(t.Context()), judge.Err()); err != nil {
-						t.Fatalf("step %d: %v\nreplay: go test ./internal/storm -run TestStorm -storm.rounds 1 -storm.seed %d", n, err, seed)
+						t.Fatalf("step %d: %v\nreplay: %s", n, err, replay(seed))
 					}
 				}
 				for len(net.Held()) > 0 {
@@ -48,7 +48,7 @@ func TestStorm(t *testing.T) {
 					}
 				}
 				if err := errors.Join(s.Settle(t.Context()), judge.Err()); err != nil {
-					t.Fatalf("settling: %v\nreplay: -storm.rounds 1 -storm.seed %d", err, seed)
+					t.Fatalf("settling: %v\nreplay: %s", err, replay(seed))
 				}
 				for fate := range Fates {
 					counts[fate].Add(int64(net.Count(fate)))
@@ -67,6 +67,15 @@ func TestStorm(t *testing.T) {
 	if fixture.Long() && rounds >= 80 && (silent.Load() < 100_000 || counts[Late].Load() < 100_000) {
 		t.Error("fewer than 100,000 writes stored without an answer, or late")
 	}
+}
+
+// replay returns the command that makes the storm of a seed again. Its length depends on SHARDLEASE_LONG.
+func replay(seed uint64) string {
+	command := fmt.Sprintf("go test ./internal/storm -run 'TestStorm$' -storm.rounds 1 -storm.seed %d", seed)
+	if fixture.Long() {
+		return "SHARDLEASE_LONG=1 " + command
+	}
+	return command
 }
 
 // TestStormReplays: two storms with the same seed make the same writes.

@@ -21,7 +21,7 @@ const Image = "amazon/dynamodb-local:3.3.1"
 
 // patience is how long a container may need to start. That includes the pull of the image, and a busy machine.
 // It is shorter than the 10 minutes that go test waits for a package.
-const patience = 8 * time.Minute
+const patience = 4 * time.Minute
 
 // quickStart lets Java run without its optimizing compiler, which would occupy a core for most of the minute that the
 // server lives. The server then needs 79 s of processor time for all tests of the store instead of 108 s, and 4 s for its
