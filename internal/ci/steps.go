@@ -185,7 +185,7 @@ func nightly(modules []string) []step {
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
 		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
-			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-v"),
+			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-timeout", "60m", "-v"),
 		test("histories on DynamoDB Local, 20,000 operations", results, 12,
 			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
 		test("storm on DynamoDB Local", results, 12,

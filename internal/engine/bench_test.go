@@ -77,7 +77,7 @@ func (n *node) commit(t testing.TB, in engine.Input) {
 // TestStepsDoNotGrowWithShards: a step looks at the shards that it concerns, and not at all that are held.
 func TestStepsDoNotGrowWithShards(t *testing.T) {
 	const few, most = 400, 5
-	many := fixture.Size(4_000, 10_000)
+	many := fixture.Size(2_500, 10_000)
 	for name, step := range map[string]func(n *node, held []engine.Tenure, i int){
 		"time has passed": func(n *node, _ []engine.Tenure, _ int) { n.Engine.Step(n.Moment(), engine.Tick{}) },
 		"a commit": func(n *node, held []engine.Tenure, i int) {

@@ -24,8 +24,8 @@ import (
 
 var sickFor = flag.Duration("sick.for", 0, "for how long all workers of TestAllSick are sick")
 
-// watched is how long most tests watch a fleet with sick workers: an hour, or a quarter of it in a sample.
-var watched = fixture.Size(15*time.Minute, time.Hour)
+// watched is how long most tests watch a fleet with sick workers: an hour, or ten minutes in a sample.
+var watched = fixture.Size(10*time.Minute, time.Hour)
 
 // A clinic is a fleet in virtual time some of whose workers are sick: they send heartbeats, and
 // their handlers fail. It counts for how long each shard is not processed.

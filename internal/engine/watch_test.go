@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -826,9 +827,10 @@ func TestNewWatcherIsNotTheFirst(t *testing.T) {
 // TestTheDeadAreNotAsked: most watchers of a large fleet read the plan that follows a death before they list the seats
 // again. They do not request the shards of the dead workers, which nobody would serve, whenever the workers die.
 func TestTheDeadAreNotAsked(t *testing.T) {
-	for i := range 20 {
+	moments := fixture.Size(5, 20)
+	for i := range moments {
 		f := newFleet(t, 64, 16, rebalance.Eager)
-		f.Run(beat * time.Duration(i) / 20)
+		f.Run(beat * time.Duration(i) / time.Duration(moments))
 		dead := []string{f.nodes[0].Name, f.nodes[9].Name}
 		before := map[*member]int{}
 		for _, n := range f.nodes {

@@ -97,7 +97,7 @@ func (s *server) stop() {
 func (s *server) need(t testing.TB) string {
 	t.Helper()
 	s.once.Do(s.start)
-	const advice = "no DynamoDB Local: %v (set DYNAMODB_ENDPOINT, or start a Docker engine that has or can pull " + Image + ")"
+	const advice = "no DynamoDB Local: set DYNAMODB_ENDPOINT, or start a Docker engine that has or can pull " + Image + " (%v)"
 	switch {
 	case s.why == nil:
 	case errors.Is(s.why, errNoEngine) && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") != "1":
