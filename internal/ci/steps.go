@@ -33,6 +33,7 @@ const (
 	simulator   = "./internal/sim"
 	largeFleets = "./internal/scale"
 	broken      = "./internal/mutants"
+	releases    = "./internal/release"
 	histories   = "./integration/histories"
 	processes   = "./integration/processes"
 	onDynamoDB  = "./integration/store"
@@ -60,8 +61,10 @@ func proof([]string) []step {
 			_, err := command{args: []string{"go", "test", "./..."}}.run(out)
 			return err
 		}},
-		{"every test of the root module at full size, without explorers and storms", func(out io.Writer) error {
-			packages, err := packagesOf(out, ".", func(name string) bool { return name != transitions && name != interleaved })
+		{"the root module at full size, without what only the nightly run has at full size", func(out io.Writer) error {
+			packages, err := packagesOf(out, ".", func(name string) bool {
+				return !slices.Contains([]string{transitions, interleaved, engines, releases}, name)
+			})
 			if err != nil {
 				return err
 			}
