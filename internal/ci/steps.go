@@ -86,16 +86,18 @@ func proof([]string) []step {
 }
 
 // source returns the steps that check the source, and the tests with the race detector. Only the nightly run uses the
-// detector for integration, because integration tests code that other packages test too. The tests of the
-// command need a terminal, so they are in servers.
+// detector for the other modules: integration tests code that other packages test too, and the rest, which have few
+// goroutines of their own, take minutes to compile for it. The tests of the command need a terminal, so they are in servers.
 func source(modules []string) []step {
-	small := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
-		return slices.Contains([]string{".", integration, program}, dir)
+	consumers := []string{"examples/dynamodbstreams", "examples/kinesis"}
+	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+		return slices.Contains(append(consumers, ".", integration, program), dir)
 	})
 	return append(checks(modules),
 		vulnerabilities(modules),
 		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
-		inEach("race detector, shuffled: the small modules", small, raceModule),
+		inEach("race detector, shuffled: the consumers", consumers, raceModule),
+		each("go test: the other small modules", others, "go", "test", "./..."),
 		step{"race detector: simulated fleets and storms side by side", func(out io.Writer) error {
 			for _, args := range sideBySide {
 				if err := race(out, ".", args...); err != nil {
@@ -112,7 +114,7 @@ func source(modules []string) []step {
 func servers([]string) []step {
 	return []step{
 		provide,
-		inEach("race detector, shuffled: "+program, []string{program}, raceModule),
+		each("go test: "+program, []string{program}, "go", "test", "./..."),
 		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
 		{"integration, one package after the other, without processes", func(out io.Writer) error {
 			packages, err := withoutProcesses(out)
@@ -175,6 +177,9 @@ func nightly(modules []string) []step {
 			return race(out, ".", args...)
 		}},
 		{"race detector, shuffled: integration", raceIntegration},
+		inEach("race detector, shuffled: the small modules", slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+			return dir == "." || dir == integration
+		}), raceModule),
 		test("exploration, 400,000 states a story", results, 12,
 			transitions, "-run", "TestExplore", "-explore.states", "400000", "-v"),
 		test("the real engines in every interleaving, up to 700,000 states a story", results, 40,
