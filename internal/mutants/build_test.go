@@ -87,13 +87,13 @@ func mutated(t *testing.T, all []mutant) map[string]string {
 	return texts
 }
 
-// run runs tests of a package as samples: every rule has a test that fails in the plain go test. The code has the mutant
-// of that number; for the number 0 it is unharmed. The tests stop after the first failure.
+// run runs tests of a package at full size. The code has the mutant of that number; for the number 0 it is unharmed.
+// The tests stop after the first failure.
 func (p programs) run(pkg, tests string, number int, limit time.Duration) (string, error) {
 	cmd := exec.Command(p[pkg], "-test.v", "-test.failfast", "-test.timeout="+limit.String(),
 		"-test.run", "^("+strings.ReplaceAll(tests, "/", ")$/^(")+")$")
 	cmd.Dir = filepath.Join(root, pkg)
-	cmd.Env = append(os.Environ(), "SHARDLEASE_LONG=0", variable+"="+strconv.Itoa(number))
+	cmd.Env = append(os.Environ(), "SHARDLEASE_LONG=1", variable+"="+strconv.Itoa(number))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -72,7 +72,7 @@ func watchMutants() []mutant {
 		{"an unreadable seat counts before a worker watches", "internal/engine.peers.glimpse",
 			swap(`in.unreadable`, `in.unreadable[:0]`), inEngine, "TestUnreadableSeatOfAnOwner"},
 		{"few workers that return do not plan for their dead", "internal/engine.fleet.manyLate",
-			without("fewest"), inScale, "TestChangesOfALargeFleet/every_worker_is_replaced"},
+			without("fewest"), inScale, "TestBounds"},
 		{"the first watchers list the seats at paces of their own", "internal/engine.duty.pace",
 			swap(`paceSuspect<<rank`, `paceSuspect`), inEngine, "TestOnlyWatchersWatch"},
 		{"only the first watcher of a large fleet plans and polls", "internal/engine.fleet.plans",
