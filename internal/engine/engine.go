@@ -805,10 +805,11 @@ func (e *Engine) considerPlan() {
 			w.stray(looks)
 		}
 	}
-	mended, look := w.mended(t, &f.pages, e.seats())
+	seats := e.seats()
+	mended, look := w.mended(t, &f.pages, seats)
 	look = look || heeds && stale && f.looks()
 	e.reads.targets.wanted = e.reads.targets.wanted || look && !e.reads.targets.sent
-	now := e.due(t, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
+	now := e.due(t, seats, int64(len(f.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	// Only the source names the unplaced shards without a row: wait for its first listing.
 	if now && w.plan.Unplaced > 0 && e.feed.awaited(t) {
 		now = false

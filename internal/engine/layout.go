@@ -128,11 +128,13 @@ func (in *stage) declined(shard string) bool {
 
 // seatOf returns the place of a worker among the seats, or Nobody.
 func seatOf(seats []lease.Seat, inc lease.Incarnation) int {
-	if i, ok := place(seats, inc, func(s *lease.Seat) lease.Incarnation { return s.Incarnation }); ok {
+	if i, ok := place(seats, inc, incarnation); ok {
 		return i
 	}
 	return rebalance.Nobody
 }
+
+func incarnation(s *lease.Seat) lease.Incarnation { return s.Incarnation }
 
 // An entry is one place where a shard was found: a target, a row, or only the source. A shard may be in two targets, if
 // a planner died between its writes.
