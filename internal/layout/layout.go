@@ -142,7 +142,7 @@ func (l *Layout) Settle(to []int) (done bool) {
 			return false
 		}
 	}
-	// What stays is counted first, so that moves get only the room that is left.
+	// Shards that stay are counted first, so that moves get only the room that is left.
 	l.stay()
 	l.move()
 	l.correct()
