@@ -42,7 +42,7 @@
 //	facts.go   what is known of all shards, for plans
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
-//	layout.go  computing it
+//	layout.go  computing it, with internal/layout
 //	ask.go     asking the user's planner for it
 //	wishes.go  removing the wishes of operators that have ended
 //
