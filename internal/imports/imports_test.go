@@ -94,7 +94,7 @@ var rules = map[string]rule{
 		"what rows may become: it knows neither transitions nor workers, so that it can judge both"},
 	"internal/virtual": {[]string{"internal/engine", "memstore", "shardlease/event", "shardlease/lease"},
 		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
-	"internal/fixture": {[]string{"checkpoint", "internal/protocol", "shardlease/lease", "go.uber.org/goleak"}, "what the tests of many packages share"},
+	"internal/fixture": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"}, "what the tests of many packages share"},
 	"internal/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/digest", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
