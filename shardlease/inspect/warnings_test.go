@@ -331,7 +331,8 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own.
+// TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own. Codes has all of them:
+// Warnings sorts by it.
 func TestStoriesHaveAllCodes(t *testing.T) {
 	told := map[inspect.Code]bool{}
 	for _, st := range stories() {
@@ -339,12 +340,26 @@ func TestStoriesHaveAllCodes(t *testing.T) {
 	}
 	seen := map[inspect.Code]bool{}
 	for _, code := range inspect.Codes() {
-		if !told[code] || seen[code] {
-			t.Errorf("%s: no story, or twice", code)
+		if seen[code] {
+			t.Errorf("Codes has %s twice", code)
 		}
 		seen[code] = true
 	}
-	if len(seen) != 22 || len(told) != 22 {
-		t.Errorf("%d codes, %d with a story", len(seen), len(told))
+	all := fixture.Kinds[inspect.Code](t)
+	for _, code := range all {
+		if !told[code] || !seen[code] {
+			t.Errorf("%s: it has a story: %t; it is in Codes: %t", code, told[code], seen[code])
+		}
+	}
+	if len(seen) != len(all) || len(told) != len(all) {
+		t.Errorf("%d constants, %d in Codes, %d with a story", len(all), len(seen), len(told))
+	}
+}
+
+// TestStatesHasAllStates: commands offer the states of States, and no other.
+func TestStatesHasAllStates(t *testing.T) {
+	all, states := fixture.Kinds[inspect.State](t), slices.Sorted(slices.Values(inspect.States()))
+	if slices.Sort(all); !slices.Equal(all, states) {
+		t.Errorf("States has %v, and the constants are %v", states, all)
 	}
 }
