@@ -331,6 +331,27 @@ func TestWishes(t *testing.T) {
 	}
 }
 
+// TestEveryWishHasAWarning: a wish of each kind has a warning, which names the command that ends it, and the wish for a
+// worker is a field of that worker.
+func TestEveryWishHasAWarning(t *testing.T) {
+	for _, kind := range lease.WishKinds() {
+		of := settled(t)
+		subject, to, _ := kind.Names()
+		names := map[string]string{"worker": "a", "shard": "shard-0"}
+		of.wishes = []lease.Wish{{Kind: kind, Subject: names[subject], To: names[to], By: "ann"}}
+		s := of.look()
+		command := strings.TrimSpace("shardlease lift " + string(kind) + " " + names[subject])
+		if got := warned(s, inspect.CodeWish); len(got) != 1 || !strings.Contains(got[0].Do, "`"+command+"`") {
+			t.Errorf("%s: the warnings are %v", kind, got)
+		}
+		for _, w := range s.Workers {
+			if w.Seat.Name == "a" && (w.Wish == kind) != (subject == "worker") {
+				t.Errorf("%s: the wish of the worker is %q", kind, w.Wish)
+			}
+		}
+	}
+}
+
 // TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own. Codes has all of them:
 // Warnings sorts by it.
 func TestStoriesHaveAllCodes(t *testing.T) {

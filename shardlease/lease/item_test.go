@@ -399,18 +399,31 @@ func FuzzDecode(f *testing.F) {
 	f.Add("orders/seat", "!plan", int64(5), int64(900), "a", "i", "", "", "", []byte(nil), true)
 	f.Add("orders/seat", "!wishes", int64(5), int64(900), "", "", "pause\t\t\t0\tme\t", "", "", []byte(nil), true)
 	f.Add("orders/seat", "!newer", int64(5), int64(900), "", "", "", "", "", []byte(nil), true)
+	full := lease.Item{} // every attribute, with a value of its type
+	for _, r := range fixture.Full(f) {
+		maps.Copy(full, lease.Encode(r))
+	}
 	f.Fuzz(func(t *testing.T, partition, key string, n, m int64, owner, id, element, last, past string, state []byte, flag bool) {
-		item := lease.Item{
-			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
-			attr.Counter: n, attr.Generation: m, attr.Owner: owner, attr.Incarnation: id,
-			attr.Parents: []string{element}, attr.Last: last, attr.Past: past, attr.Finished: flag,
-			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
-			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
-			attr.Revision: n, attr.Missing: n, attr.Unsettled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
-			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
-			attr.Address: past, attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
-			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
+		item := lease.Item{}
+		for name, value := range full {
+			switch value.(type) {
+			case string:
+				item[name] = owner
+			case int64:
+				item[name] = n
+			case bool:
+				item[name] = flag
+			case []byte:
+				item[name] = state
+			case []string:
+				item[name] = []string{element, owner}
+			}
 		}
+		maps.Copy(item, lease.Item{
+			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
+			attr.Generation: m, attr.Incarnation: id, attr.Parents: []string{element}, attr.Last: last, attr.Past: past,
+			attr.Position: past, attr.CheckpointAt: m, attr.TTL: m, attr.Backoff: m, attr.Wants: []string{element},
+		})
 		r, err := lease.Decode(item)
 		if err != nil {
 			if !errors.Is(err, lease.ErrMalformed) {
