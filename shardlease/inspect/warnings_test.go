@@ -315,7 +315,7 @@ func TestWishes(t *testing.T) {
 	of.wishes = []lease.Wish{
 		{Kind: lease.WishCordon, Subject: "a", By: "ann"},
 		{Kind: lease.WishDrain, Subject: "b", By: "ann", Until: of.clock().Add(-time.Second)},
-		{Kind: "freeze", Subject: "a", By: "ann"},
+		{Kind: "telepathy", Subject: "a", By: "ann"},
 		{Kind: lease.WishPin, Subject: "shard-0", To: "z", By: "ann", Until: of.clock().Add(time.Hour)},
 	}
 	var got []string
