@@ -3,7 +3,9 @@ package lease_test
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/internal/fixture"
@@ -88,6 +90,48 @@ func TestKindsOfWish(t *testing.T) {
 		}
 		if slices.Contains(made, kind) == (kind == "look") {
 			t.Errorf("WishKinds has %v, which is wrong for %q", made, kind)
+		}
+	}
+}
+
+// TestEveryFieldHasLimits: Validate refuses a text with a character that ends a line or a name, a text that is longer than all
+// limits, and a negative number, in every field of a record.
+func TestEveryFieldHasLimits(t *testing.T) {
+	excepted := map[string]string{
+		"checkpoint.Mark.Position": "the user's data", "checkpoint.Mark.State": "the user's data",
+		"lease.Row.Past": "lines with tabs, which only transitions and Decode make", "lease.Seat.Backoff": "-1 means not at all",
+	}
+	for _, r := range fixture.Full(t) {
+		v := reflect.New(reflect.TypeOf(r)).Elem()
+		v.Set(reflect.ValueOf(r))
+		check := func(field, what string) {
+			if err := v.Interface().(lease.Record).Validate(); err == nil && excepted[field] == "" {
+				t.Errorf("%s: Validate accepts %s", field, what)
+			}
+		}
+		spoil(v, check)
+	}
+}
+
+// spoil sets one field after the other to a value that cannot be stored, and calls check.
+func spoil(v reflect.Value, check func(field, what string)) {
+	for i := range v.NumField() {
+		of, name := v.Field(i), v.Type().String()+"."+v.Type().Field(i).Name
+		old := reflect.ValueOf(of.Interface())
+		switch {
+		case of.Type() == reflect.TypeFor[time.Time]():
+		case of.Kind() == reflect.Struct:
+			spoil(of, check)
+		case of.Kind() == reflect.String:
+			of.SetString("\x00")
+			check(name, "a control character")
+			of.SetString(strings.Repeat("x", 1<<20))
+			check(name, "a text of a megabyte")
+			of.Set(old)
+		case of.Kind() == reflect.Int64:
+			of.SetInt(-1)
+			check(name, "-1")
+			of.Set(old)
 		}
 	}
 }
