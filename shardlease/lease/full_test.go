@@ -68,6 +68,24 @@ func TestEveryFieldIsStored(t *testing.T) {
 	}
 }
 
+// TestAbsentMeansEmpty: a record is read without any one attribute, as an older version wrote it, except for those that
+// every version has written.
+func TestAbsentMeansEmpty(t *testing.T) {
+	always := []string{
+		attr.Group, attr.Key, attr.Version, attr.WriteID, attr.Counter, attr.Generation, attr.Last, attr.Name, attr.TTL, attr.Revision, attr.Pages,
+		attr.Owner, attr.Incarnation, attr.ReservedFor, attr.Reserved, attr.Position, attr.CheckpointGeneration, // together with others
+	}
+	for _, r := range fixture.Full(t) {
+		for name := range lease.Encode(r) {
+			item := lease.Encode(r)
+			delete(item, name)
+			if _, err := lease.Decode(item); err != nil && !slices.Contains(always, name) {
+				t.Errorf("%v without %s: %v", r.Key(), name, err)
+			}
+		}
+	}
+}
+
 // differing returns the fields of two structs that differ, also those of embedded structs, by type and name.
 func differing(a, b reflect.Value) (fields []string) {
 	for i := range a.NumField() {
