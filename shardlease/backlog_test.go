@@ -130,6 +130,7 @@ func TestStopComesBeforeABacklog(t *testing.T) {
 // TestNoReturnWithoutItsMarks: many handlers mark, and then return in another order. The worker
 // handles them in several batches. Every last mark is stored.
 func TestNoReturnWithoutItsMarks(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		all := make(chan struct{})

@@ -18,6 +18,7 @@ import (
 // counted its 10 s from its first mark, all 256 commits fell into one second of ten, and the
 // peak was 10 times the average.
 func TestCommitsAreSpread(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		const every, windows = 10 * time.Second, 6
 		shards := fixture.Size(128, 256)

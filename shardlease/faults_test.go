@@ -33,6 +33,7 @@ func lasted(events []event.Event) (times []time.Duration, over bool) {
 // while heartbeats are answered. The fault is reported while it lasts, and Healthy returns an
 // error. Before, there was one event per shard in all that time, and Healthy returned nil.
 func TestFailingCommitsAreReported(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 12, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a")
 		a := s.actor("a")
@@ -131,6 +132,7 @@ func TestFailingCommitsHandOver(t *testing.T) {
 // TestNobodyCanCommit: no worker can write a row for half an hour, so a move would help no
 // shard. When the table accepts writes again, all shards are processed within a lease time.
 func TestNobodyCanCommit(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a, b := s.actor("a"), s.actor("b")

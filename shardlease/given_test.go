@@ -170,6 +170,7 @@ func (o *giver) config() shardlease.Config {
 // shards. Before, a wrapped nil pointer from a handler or a store ended the process, as did
 // an error whose Error method panicked when it was called again.
 func TestErrorsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{
 		"handler", "handler after its ctx", "panic in handler", "source", "panic in source",
 		"store.Write of a row", "store.Write of a seat", "store.Get", "store.List", "store.Verify",

@@ -92,6 +92,7 @@ func TestPausedWorkerIsRefused(t *testing.T) {
 // TestShortOutageLosesNothing: for half a lease time the store refuses all requests or
 // answers none. The outage begins at any moment between two heartbeats.
 func TestShortOutageLosesNothing(t *testing.T) {
+	t.Parallel()
 	t.Run("refuses", func(t *testing.T) { shortOutage(t, (*storetest.Link).Cut) })
 	t.Run("answers nothing", func(t *testing.T) { shortOutage(t, (*storetest.Link).Silence) })
 }
@@ -104,7 +105,7 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 			a.Delay(100 * time.Millisecond)
 		}
 		calls := len(s.all())
-		moments := fixture.Size(20, 100)
+		moments := fixture.Size(10, 100)
 		for range moments {
 			time.Sleep(2*ttl + beat/time.Duration(moments))
 			for _, a := range s.actors {

@@ -3,8 +3,10 @@ package shardlease_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
-// No goroutine survives Run, on any path that is tested here.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fixture.SideBySide()
+	fixture.Main(m)
+}

@@ -46,13 +46,14 @@ func (c *tally) over(link *storetest.Link, slow time.Duration) {
 // worker with the short lease dies, its shards are held again within T + h + 0.5 s of its
 // own lease.
 func TestMixedLeaseTimes(t *testing.T) {
+	t.Parallel()
 	for _, m := range []mixed{
 		{long: 10 * time.Second, short: 300 * time.Millisecond},
 		{long: 10 * time.Second, short: time.Second, slow: 250 * time.Millisecond}, // after such a listing a worker waits for 1 s
 		{long: 30 * time.Second, short: 3 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v among %v, listings take %v", m.short, m.long, m.slow), func(t *testing.T) {
-			moments := fixture.Size(3, 10)
+			moments := fixture.Size(2, 10)
 			for at := range moments { // the worker dies at different moments between two polls
 				m.dies = time.Duration(at) * m.short / time.Duration(moments)
 				bubble(t, m.test)

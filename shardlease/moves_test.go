@@ -24,6 +24,7 @@ import (
 // the move, just before and just after the write of that step. Whatever was in progress
 // ends by itself, and the survivor holds all shards within the recovery time of a crash.
 func TestDyingInEveryPhase(t *testing.T) {
+	t.Parallel()
 	asks := func(w lease.Write) bool { s, ok := w.Next.(lease.Seat); return ok && len(s.Wants) > 0 }
 	changes := func(cond func(old, next lease.Row) bool) func(lease.Write) bool {
 		return func(w lease.Write) bool {
@@ -279,6 +280,7 @@ func TestAliveKeepsTheAttempts(t *testing.T) {
 // TestPlannedMovesAreNoWarning: what happens in every deployment is logged as Info or Debug
 // and has no err. A commit that is refused as too late is part of a cooperative move.
 func TestPlannedMovesAreNoWarning(t *testing.T) {
+	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
 		var log bytes.Buffer
 		s := newStage(t, 8)

@@ -114,6 +114,7 @@ func TestHangingHandlerStallsDespitePauses(t *testing.T) {
 // shard in a row get lost, and all of them are stored. The worker keeps its seat and its tenures.
 // Before, the shortest was a third of TTL: two lost answers cost the seat and quarantined shards.
 func TestLostAnswersCostNoSeat(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		for _, lost := range []int{1, 2, 3} {
 			t.Run(fmt.Sprint(ttl, "/", lost), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -68,6 +69,7 @@ func (d *diary) plannerFaults() []event.Event {
 // rebalance.Even makes it at most a third of the lease time later. Every plan that is made without the planner is
 // reported. When the planner is well again, it plans.
 func TestWaywardPlanner(t *testing.T) {
+	t.Parallel()
 	for _, deed := range []string{
 		"slow", "hangs", "panics", "ends its goroutine", "plans too little", "plans too high", "plans too low", "places nothing",
 	} {
@@ -85,7 +87,7 @@ func testWaywardPlanner(t *testing.T, deed string) {
 	}
 	a, b := enter("a"), enter("b")
 	s.shared(2*beat+1500*time.Millisecond, "a", "b")
-	pass(10 * time.Minute)
+	pass(fixture.Size(2*time.Minute, 10*time.Minute))
 	s.shared(0, "a", "b")
 	c := enter("c")
 	if deed != "places nothing" { // that plan leaves held shards where they are, as it may

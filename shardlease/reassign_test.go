@@ -21,6 +21,7 @@ import (
 // TestReassignToAWorker: a shard whose handler hangs goes from one worker to the named one, and to no
 // other, in a small fleet and in a large one.
 func TestReassignToAWorker(t *testing.T) {
+	t.Parallel()
 	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
 		synctest.Test(t, func(t *testing.T) {
 			s := staged(t, 24, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, names...)

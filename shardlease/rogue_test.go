@@ -181,6 +181,7 @@ func (e *nilError) Is(target error) bool { return e.text == target.Error() }
 // the worker from ever holding a shard, and a source that ended its goroutine was never
 // called again.
 func TestEveryHookSurvives(t *testing.T) {
+	t.Parallel()
 	records := []string{"panic", "goexit", "nil", "typed nil", "pointer", "another"}
 	for _, c := range []struct {
 		hook  string

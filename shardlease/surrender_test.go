@@ -127,7 +127,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		for _, w := range s.actors {
 			w.refuse(func(w lease.Write) bool { return isByHolder(w) && w.Key().Name == bad })
 		}
-		time.Sleep(time.Duration(fixture.Size(15, 120)) * time.Minute)
+		time.Sleep(time.Duration(fixture.Size(8, 120)) * time.Minute)
 		for _, w := range s.actors {
 			if n := len(w.of(event.Lost)) + len(w.of(event.Quarantined)); n > 0 {
 				t.Errorf("%s: %d seats or shards lost", w.name, n)
@@ -196,6 +196,7 @@ func TestNoProbeInDoubt(t *testing.T) {
 // worker dies while a rests. Worker a notices when its rest is over, after at most six
 // lease times.
 func TestRestHasABound(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
@@ -245,7 +246,7 @@ func TestSomeRowsThatCannotBeWritten(t *testing.T) {
 		bad := s.ownedBy("a")[:2]
 		a.refuse(func(w lease.Write) bool { return isByHolder(w) && slices.Contains(bad, w.Key().Name) })
 		before := len(s.all())
-		time.Sleep(time.Duration(fixture.Size(10, 60)) * time.Minute)
+		time.Sleep(time.Duration(fixture.Size(6, 60)) * time.Minute)
 		if n := len(a.of(event.Lost)) + len(s.all()) - before; n > 0 || s.running()["a"] != 4 {
 			t.Errorf("%d seats were lost or tenures begun, a processes %d shards of 4", n, s.running()["a"])
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -152,21 +151,10 @@ func beginsNothing(t *testing.T, dir string, tests bool) {
 			t.Fatal(err)
 		}
 		what, err := begins(src)
-		if what == "Parallel" && raced(dir) {
-			continue
-		}
 		if what != "" || err != nil {
 			t.Errorf("%s has %s (%v), so its package is not calm: test it with the race detector", file, what, err)
 		}
 	}
-}
-
-// raced reports whether the tests in a folder may run in parallel: either sideBySide runs a few of them with the race
-// detector, or they are those of internal/mutants, which only start other programs.
-func raced(dir string) bool {
-	return filepath.Base(dir) == path.Base(broken) || slices.ContainsFunc(sideBySide, func(args []string) bool {
-		return slices.ContainsFunc(args, func(arg string) bool { return path.Base(arg) == filepath.Base(dir) })
-	})
 }
 
 // begins returns what begins a goroutine in a file, or lets the standard library begin one.
@@ -183,8 +171,6 @@ func begins(src []byte) (what string, err error) {
 			switch n.Sel.Name {
 			case "Go", "AfterFunc", "RunParallel": // of a WaitGroup, of time or context, of a benchmark
 				what = n.Sel.Name
-			case "Parallel": // of a test
-				what = cmp.Or(what, n.Sel.Name)
 			}
 		case *ast.ImportSpec:
 			if slices.Contains([]string{`"testing/synctest"`, `"net/http"`, `"net/http/httptest"`}, n.Path.Value) {
@@ -202,8 +188,6 @@ func TestBegins(t *testing.T) {
 		"func f(w sync.WaitGroup) { w.Go(f) }":      "Go",
 		"func f() { time.AfterFunc(0, f) }":         "AfterFunc",
 		"func f(b *testing.B) { b.RunParallel(f) }": "RunParallel",
-		"func f(t *testing.T) { t.Parallel() }":     "Parallel",
-		"func f() { go f(); t.Parallel() }":         "a go statement",
 		`import "testing/synctest"`:                 `"testing/synctest"`,
 		"func f(t *testing.T) { t.Run(goes, f) }":   "",
 	} {

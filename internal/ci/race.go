@@ -9,20 +9,11 @@ import (
 )
 
 // calm are the slowest of the packages that start no goroutine and import no package that does: TestCalmPackages checks
-// that. The race detector makes their tests ten times slower and has nothing to find there, so only the nightly run
-// uses it.
+// that. The race detector makes their tests ten times slower and has nothing to find there but what tests that run side by
+// side may share, so only the nightly run uses it.
 var calm = []string{
 	"internal/docs", "internal/engine", "internal/explore", "internal/imports", "internal/mutants", "internal/scale",
 	"internal/storm", "rebalance",
-}
-
-// sideBySide are the arguments of go test for small samples of the tests that t.Parallel starts in calm packages and in
-// the simulator. A small sample shows whether such tests share data.
-var sideBySide = [][]string{
-	{"-run", "TestRounds$", simulator, "-sim.rounds", "6"},
-	{"-run", "TestStorm$", transitions, "-storm.rounds", "2"},
-	{"-run", "TestEngines$", interleaved, "-explore.states", "50"},
-	{"-run", "TestPoisonIsQuarantined", engines},
 }
 
 // raceModule tests a module with the race detector. Of the root module, it leaves out the calm packages and the

@@ -41,7 +41,7 @@ const (
 
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
-	return append(checks(modules), each("go test", modules, "go", "test", "./..."))
+	return append(checks(modules), fixes(modules), each("go test", modules, "go", "test", "./..."))
 }
 
 // full returns the steps that must pass on main. The three parts run side by side in .github/workflows.
@@ -68,7 +68,8 @@ func proof([]string) []step {
 			if err != nil {
 				return err
 			}
-			_, err = command{long: true, args: append([]string{"go", "test", "-count=1", "-timeout", "20m"}, packages...)}.run(out)
+			// A package whose tests do not ask for the size has just been tested, and go test knows its result.
+			_, err = command{long: true, args: append([]string{"go", "test"}, packages...)}.run(out)
 			return err
 		}},
 		sample("exploration of transitions, 7,500 states a story", `states|FAIL|ok`,
@@ -98,14 +99,6 @@ func source(modules []string) []step {
 		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
 		inEach("race detector, shuffled: the consumers", consumers, raceModule),
 		each("go test: the other small modules", others, "go", "test", "./..."),
-		step{"race detector: simulated fleets and storms side by side", func(out io.Writer) error {
-			for _, args := range sideBySide {
-				if err := race(out, ".", args...); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
 	)
 }
 
@@ -164,7 +157,7 @@ func night() int { return int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.
 func nightly(modules []string) []step {
 	seed := func(n int) string { return fmt.Sprint(n * night()) }
 	return []step{
-		provide,
+		provide, fixes(modules),
 		{"every test of the root module at full size", func(out io.Writer) error {
 			_, err := command{long: true, args: []string{"go", "test", "-count=1", "-timeout", "60m", "./..."}}.run(out)
 			return err
@@ -221,14 +214,19 @@ func checks(modules []string) []step {
 	return []step{
 		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
 		each("go vet", modules, "go", "vet", "./..."),
-		inEach("go fix", modules, func(out io.Writer, dir string) error {
-			return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
-		}),
 		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
 		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
 		// Without shellcheck, which some machines lack: the result should be the same on all.
 		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
 	}
+}
+
+// fixes returns a step that checks whether the source uses what the newest Go offers. It takes a minute and finds no fault,
+// so only pull requests and the nightly run have it.
+func fixes(modules []string) step {
+	return inEach("go fix", modules, func(out io.Writer, dir string) error {
+		return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
+	})
 }
 
 // vulnerabilities returns a step that checks whether the modules reach known vulnerabilities. The plan fast does

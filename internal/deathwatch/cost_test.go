@@ -34,7 +34,7 @@ func TestCostOfLinks(t *testing.T) {
 		t.Errorf("%d bytes per link, at most %d are allowed", each, most)
 	}
 
-	rest := fixture.Size(time.Second, 2*time.Second)
+	rest := fixture.Size(400*time.Millisecond, 2*time.Second)
 	began := cpu(t)
 	w.quiet(t, rest)
 	used := cpu(t) - began

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"go.uber.org/goleak"
 )
 
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 		runPeers(n)
 		return
 	}
+	fixture.SideBySide()
 	goleak.VerifyTestMain(m)
 }
 

@@ -18,6 +18,7 @@ type incident func(f *fleet, i int) time.Duration
 
 // TestBoundsOfIncidents: in small and in large fleets, at twenty moments between two heartbeats each.
 func TestBoundsOfIncidents(t *testing.T) {
+	t.Parallel()
 	const backOff, poll = time.Second, 30 * time.Second
 	for _, c := range []struct {
 		name         string

@@ -53,9 +53,10 @@ func commanded(t *testing.T, workers, of int) (f *fleet, shard string) {
 // a shard that leaves quarantine is claimed, each within a heartbeat interval plus 1.5 s, in small and
 // large fleets, at any moment between two heartbeats, although nothing is committed or audited.
 func TestCommandsActSoon(t *testing.T) {
+	t.Parallel()
 	const soon = beat + 1500*time.Millisecond
 	for _, workers := range []int{3, 12} {
-		moments := fixture.Size(6, 48)
+		moments := fixture.Size(3, 48)
 		for i := range moments {
 			f, shard := commanded(t, workers, (5*i)%workers)
 			f.Run(time.Duration(i) * beat / time.Duration(moments))
@@ -218,6 +219,7 @@ func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
 // TestACommandWhileAPlanIsOpen: in a small fleet, workers look at a shard that leaves quarantine while a plan is open
 // that lacks the shard. They compare the command with that plan when it is complete.
 func TestACommandWhileAPlanIsOpen(t *testing.T) {
+	t.Parallel()
 	for i := range 24 {
 		f, shard := commanded(t, 3, i%3)
 		f.quarantine(shard)
@@ -243,6 +245,7 @@ func TestACommandWhileAPlanIsOpen(t *testing.T) {
 // row as that when a plan gives the shard back. It reads the row before it says that the shard needs no worker. Both
 // times it lists the seats only when the plan is there, and it reads the row more slowly than its target.
 func TestAWorkerAsksBeforeItSaysFinished(t *testing.T) {
+	t.Parallel()
 	const slow = 300 * time.Millisecond
 	for rank := 3; rank < 8; rank++ {
 		f, _ := commanded(t, 12, 0)
@@ -332,7 +335,8 @@ func TestALookIsHeededOnce(t *testing.T) {
 // TestALookWhileAPlanIsWritten: in a large fleet the worker of the shard learns of the command with the
 // plan after the one that is being written.
 func TestALookWhileAPlanIsWritten(t *testing.T) {
-	for last := range 12 {
+	t.Parallel()
+	for last := range fixture.Size(6, 12) {
 		f, _ := commanded(t, 12, 0)
 		shard := f.others()[last%4].Handlers[0].Shard // its worker does not watch
 		f.slow = func(_ *member, o engine.Output) time.Duration {

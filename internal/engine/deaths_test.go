@@ -198,6 +198,7 @@ func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...st
 
 // TestKilledWhileItLeaves: a worker is killed long after it was told to stop.
 func TestKilledWhileItLeaves(t *testing.T) {
+	t.Parallel()
 	for seed := range fixture.Size(uint64(1), 4) {
 		w, old := rollout(t, seed, 24, config(rebalance.Cooperative), "a", "a2")
 		for _, a := range old {
@@ -215,6 +216,7 @@ func TestKilledWhileItLeaves(t *testing.T) {
 // TestGivenToNobody: two workers leave, one after the other, and nobody has asked for what they
 // had. The few that look have just looked, or have no room.
 func TestGivenToNobody(t *testing.T) {
+	t.Parallel()
 	tight := config(rebalance.Cooperative)
 	tight.MaxShards = 4
 	for seed := range fixture.Size(uint64(1), 4) {

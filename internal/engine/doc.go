@@ -42,7 +42,7 @@
 //	facts.go   what is known of all shards, for plans
 //	watch.go   when the next plan is due
 //	draft.go   writing the next plan
-//	layout.go  computing it
+//	layout.go  computing it, with internal/layout
 //	ask.go     asking the user's planner for it
 //	wishes.go  removing the wishes of operators that have ended
 //
@@ -280,7 +280,7 @@
 //	                             listing of the seats is billed for its bytes, so the usual value is not stored
 //	a reason                     lease.Reason; its ending (protocol.EndingOf), which is all that most code asks; the transition
 //	                             that records it, and give.go or take.go, which choose it; overtaken and landed (hold.go)
-//	a wish                       lease.WishKinds and Names; a method of Supervisor and a command; layout.go, which reads the
+//	a wish                       lease.WishKinds and Names; a method of Supervisor and a command; internal/layout, which reads the
 //	                             wishes that stand. A wish reaches workers only through a plan: the planner takes it into
 //	                             account, and the others see targets. Only the wish "look" has another way (heed, watch.go)
 //	a warning                    a Code of package inspect, its place in Codes, and a section of docs/operations.md

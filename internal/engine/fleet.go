@@ -2,7 +2,6 @@ package engine
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -189,9 +188,9 @@ func (f *fleet) others() bool {
 // workers that know more or less of it would replace each other's plans.
 func (f *fleet) seats() []lease.Seat {
 	blank := func(s lease.Seat) lease.Seat { return lease.Seat{Group: s.Group, Incarnation: s.Incarnation, Beat: 1} }
-	all := append(make([]lease.Seat, 0, 1+len(f.peers.all)), f.seat.row)
+	mine, all := f.seat.row, make([]lease.Seat, 0, 1+len(f.peers.all))
 	if f.peers.mute {
-		all[0] = blank(all[0])
+		mine = blank(mine)
 	}
 	for i := range f.peers.all {
 		switch p := &f.peers.all[i]; {
@@ -202,8 +201,8 @@ func (f *fleet) seats() []lease.Seat {
 			all = append(all, p.seat)
 		}
 	}
-	slices.SortFunc(all, func(a, b lease.Seat) int { return strings.Compare(string(a.Incarnation), string(b.Incarnation)) })
-	return all
+	at, _ := place(all, mine.Incarnation, func(s *lease.Seat) lease.Incarnation { return s.Incarnation })
+	return slices.Insert(all, at, mine)
 }
 
 // declined reports whether a worker says that it cannot have the shard at present.

@@ -459,6 +459,7 @@ func TestAcceptedOffersAreNotWithdrawn(t *testing.T) {
 // TestNoClaimAgainstALeaver: a worker hands its shards over and gives up its seat. A worker that requested one of them
 // may find the seat gone before it has read the row again. It does not claim the shard before that.
 func TestNoClaimAgainstALeaver(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 12, 0, rebalance.Eager)
 	f.config.TTL = time.Second
 	f.join()

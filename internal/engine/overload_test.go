@@ -69,6 +69,7 @@ func (n *node) commits() {
 // time, and get along with it; three times it becomes so slow that all lose what they hold,
 // and when it is well again so are they. Nobody helps.
 func TestFleetRecoversFromOverload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(struct{ testing.TB }{t}, 200) // no test to the world: it would compare twins
 	w.server = &server{w: w}
 	c := config(rebalance.Eager)
@@ -96,6 +97,7 @@ func TestFleetRecoversFromOverload(t *testing.T) {
 // TestOneSlowReadDelaysNothing: a listing of the rows takes long, once, because the answer does
 // or because its worker is paused meanwhile; and just then a dead worker has to be replaced.
 func TestOneSlowReadDelaysNothing(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
 		for _, paused := range []bool{false, true} {
 			worst := time.Duration(0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -55,6 +56,7 @@ func TestChildrenInALargeFleet(t *testing.T) {
 // TestManyParentsFinishAtOnce: a worker, which watches or does not, finishes more shards at once than its seat has room
 // for. The children of all of them begin soon. Before, the children of those without room waited for an audit.
 func TestManyParentsFinishAtOnce(t *testing.T) {
+	t.Parallel()
 	const workers, each = 12, 150
 	for _, watches := range []bool{true, false} {
 		f := newFleet(t, workers*each, workers, rebalance.Eager)
@@ -88,11 +90,12 @@ func (n *member) end(all ...*virtual.Handler) {
 // TestNewsEnds: a worker that does not watch finishes more shards than its seat has room for, but one after the other. The
 // plans are not made from listings of the rows for that, and the audits go on.
 func TestNewsEnds(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 12*20, 12, rebalance.Eager)
 	n := f.others()[0]
 	f.reset()
 	for range lease.MaxNews + 30 {
-		f.Run(15 * time.Second)
+		f.Run(fixture.Size(12*time.Second, 15*time.Second))
 		n.end(n.Handlers[0])
 	}
 	f.Run(10 * time.Second)
@@ -104,6 +107,7 @@ func TestNewsEnds(t *testing.T) {
 // TestPlansWithoutRows: the rows cannot be listed. A worker has finished more shards than its seat has room for, and another
 // dies. Its shards are processed as soon as otherwise.
 func TestPlansWithoutRows(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 12*150, 12, rebalance.Eager)
 	n, dies := f.others()[0], f.others()[1]
 	f.deaf = func(n *member, o engine.Output) bool {

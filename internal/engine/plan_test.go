@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
@@ -256,11 +257,13 @@ func TestFirstWatcherIsEvictedByHand(t *testing.T) {
 // TestWishesActSoon: a drain takes effect within a heartbeat interval plus 1.5 s, in small and large fleets, at
 // any moment between two heartbeats. The same holds for its end.
 func TestWishesActSoon(t *testing.T) {
+	t.Parallel()
 	const soon = beat + 1500*time.Millisecond
 	for _, workers := range []int{3, 12} {
-		for i := range 8 {
+		moments := fixture.Size(3, 8)
+		for i := range moments {
 			f := newFleet(t, 24, workers, rebalance.Cooperative)
-			f.Run(time.Minute + time.Duration(i)*beat/8)
+			f.Run(time.Minute + time.Duration(i)*beat/time.Duration(moments))
 			drained := f.nodes[i%workers]
 			began := f.Now()
 			f.wish(lease.Wish{Kind: lease.WishDrain, Subject: drained.Name, By: "operator", Until: virtual.Epoch().Add(began + 20*time.Second)})
@@ -626,6 +629,7 @@ func TestTargetIsMendedMeanwhile(t *testing.T) {
 // TestTargetIsMendedUnseen: the target of a worker is spoilt while it reads nothing, and is mended later as it
 // was. The worker never learns of it, and gets its share of what the plans have moved meanwhile.
 func TestTargetIsMendedUnseen(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 10*workers, workers, rebalance.Eager)
 		of := f.up()[0]
@@ -661,6 +665,7 @@ func TestTargetIsMendedUnseen(t *testing.T) {
 // The worker reports it and keeps what it holds; what nobody holds goes to the others, and plans are made
 // only for what happens. When the target can be read again, the worker gets its share.
 func TestUnreadableTarget(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		of := f.up()[workers-1]
@@ -704,7 +709,8 @@ func TestUnreadableTarget(t *testing.T) {
 // TestUnreadablePlan: nobody can read the plan. Nobody writes another, and the workers read and write as at
 // rest. They report it, and that it is over: when somebody mends the plan, or deletes it, plans are made again.
 func TestUnreadablePlan(t *testing.T) {
-	for _, workers := range []int{4, 40} {
+	t.Parallel()
+	for _, workers := range []int{4, fixture.Size(12, 40)} {
 		for _, mended := range []bool{true, false} {
 			f := newFleet(t, 10*workers, workers, rebalance.Eager)
 			f.Run(time.Minute)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -72,6 +73,7 @@ func (w *world) evict(name string) {
 // TestProvenDeaths: the shards of killed workers are held again in less than a second, whatever the lease time,
 // also those of the planner, of two workers that die together, and of all workers but one.
 func TestProvenDeaths(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
 		for _, dies := range []string{"a", "b", "c", "d", "e", "ab", "de", "abcd", "abcdefg"} {
 			w := newWatched(t, 40, "abcdefgh", ttl)
@@ -294,6 +296,7 @@ func TestHeartbeatOnItsWay(t *testing.T) {
 
 // TestDeathwatchCostsNothing: a settled fleet makes the same calls with a deathwatch as without.
 func TestDeathwatchCostsNothing(t *testing.T) {
+	t.Parallel()
 	calls := func(wires *virtual.Wires) (n int) {
 		w := newWorld(t, 40)
 		w.wires = wires
@@ -301,7 +304,7 @@ func TestDeathwatchCostsNothing(t *testing.T) {
 		w.until(time.Minute, w.even)
 		w.run(time.Minute)
 		clear(w.calls)
-		w.run(10 * time.Minute)
+		w.run(fixture.Size(3*time.Minute, 10*time.Minute))
 		for _, count := range w.calls {
 			n += count
 		}

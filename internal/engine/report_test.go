@@ -80,6 +80,7 @@ func TestGoneShardsAreForgotten(t *testing.T) {
 // TestShardsThatWereGivenUpAreForgotten: each handler gives its shard up once, another worker takes it over, and later
 // the shard ends. The workers forget it.
 func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
+	t.Parallel()
 	const shards = 8
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second

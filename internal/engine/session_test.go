@@ -252,6 +252,7 @@ func TestFaultOfARowThatNobodyWants(t *testing.T) {
 // TestManyLosses: a session has seen more lost leases than it remembers, and callers try for two more with a lock delay. They
 // acquire both, whatever their names are, because the leases that were lost first make room.
 func TestManyLosses(t *testing.T) {
+	t.Parallel()
 	const many = 2100
 	h := newHall(t, 1)
 	a, b := h.join("a"), h.join("b")
@@ -897,11 +898,13 @@ func TestALookOfABusyHolderEnds(t *testing.T) {
 // TestNobodyRemovesALookTooEarly: the holder notices a release although other sessions remove the wish that is over,
 // also if the operator's clock is behind, or if the holder has a longer lease time than they have.
 func TestNobodyRemovesALookTooEarly(t *testing.T) {
+	t.Parallel()
 	for name, of := range map[string]struct{ behind, ttl time.Duration }{
 		"the operator's clock is behind": {time.Hour, 10 * time.Second},
 		"a long lease time":              {0, time.Hour},
 	} {
-		for i := range 20 {
+		moments := fixture.Size(7, 20)
+		for i := range moments {
 			h, c := newHall(t, uint64(i)+1), sessionConfig()
 			c.TTL = of.ttl
 			a := h.joinWith("a", c)
@@ -911,7 +914,7 @@ func TestNobodyRemovesALookTooEarly(t *testing.T) {
 			for _, g := range others {
 				g.acquire("lock of " + g.Name)
 			}
-			h.Run(20*time.Second + time.Duration(i)*c.TTL/60)
+			h.Run(20*time.Second + time.Duration(i)*c.TTL/3/time.Duration(moments))
 			h.force("lock")
 			h.look("lock", of.behind)
 			if h.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
@@ -1194,6 +1197,7 @@ func TestWaitersAreFair(t *testing.T) {
 // TestSessionsContend: sessions that die, are paused, and lose, delay and repeat requests keep S1 to
 // S4, and never have two accepted effects under one generation of a lease.
 func TestSessionsContend(t *testing.T) {
+	t.Parallel()
 	h := newHall(t, *sessionSeed)
 	n, leases := *sessionCount, *sessionCount**leaseCount
 	h.lossy = true

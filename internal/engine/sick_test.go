@@ -405,13 +405,14 @@ func TestUnquarantinedPoison(t *testing.T) {
 // TestSickWorkerWithoutBackoff: without Backoff a shard that fails is tried again at once, by the same worker. When
 // that worker is unwell, its shards go to the others nevertheless.
 func TestSickWorkerWithoutBackoff(t *testing.T) {
+	t.Parallel()
 	c := newClinic(t, 40, 0, true)
 	c.config.Backoff = -1
 	c.fails = sick("e")
 	c.join("abcde")
 	c.until(time.Minute)
 	c.count()
-	c.run(20 * time.Minute)
+	c.run(fixture.Size(10*time.Minute, 20*time.Minute))
 	c.lostAtMost(time.Minute)
 	c.diagnosed("e")
 }
@@ -449,16 +450,16 @@ func TestAllSick(t *testing.T) {
 		c.until(10 * time.Second)
 		c.run(time.Minute)
 		c.fails = sick("a", "b", "c", "d", "e")
-		c.run(fixture.Or(*sickFor, 90*time.Second, 10*time.Minute))
+		c.run(fixture.Or(*sickFor, time.Minute, 10*time.Minute))
 		c.noneAside()
 		c.diagnosed("a", "b", "c", "d", "e")
 		c.fails = sick()
 		t.Logf("all are processed %v after the recovery", c.until(5*time.Minute))
-		c.run(10 * time.Minute)
+		c.run(fixture.Size(5*time.Minute, 10*time.Minute))
 		c.noneAside()
 		for _, n := range c.nodes {
 			if events := c.events(n.Name); !events[len(events)-1].Over || n.Engine.Status().Unwell.Count > 0 {
-				t.Errorf("worker %s is still unwell ten minutes after the recovery", n.Name)
+				t.Errorf("worker %s is still unwell long after the recovery", n.Name)
 			}
 		}
 	})
@@ -534,6 +535,7 @@ func TestPoisonBesideSickWorkers(t *testing.T) {
 // while and commit nothing. The worker finds out that the shard has not failed under them, and goes on
 // to try it.
 func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
+	t.Parallel()
 	c := newClinic(t, 40, 3, true)
 	c.join("abcdefghijkl")
 	c.until(20 * time.Second)
@@ -592,6 +594,7 @@ func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
 // TestStallsMakeUnwell: handlers that stall are failures of the worker as well as those that
 // return an error.
 func TestStallsMakeUnwell(t *testing.T) {
+	t.Parallel()
 	c := newClinic(t, 40, 5, true)
 	c.config.StallAfter = 10 * time.Second
 	c.join("abcd")

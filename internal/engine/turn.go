@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"slices"
-	"sort"
 	"strconv"
 	"time"
 
@@ -144,7 +143,15 @@ func (t *turn) get(key lease.Key) serial {
 
 // place returns where a slice that is sorted by key has the element of that key, or would have it.
 func place[E any, K cmp.Ordered](all []E, key K, of func(*E) K) (i int, ok bool) {
-	return sort.Find(len(all), func(i int) int { return cmp.Compare(key, of(&all[i])) })
+	end := len(all)
+	for i < end {
+		if m := (i + end) / 2; of(&all[m]) < key {
+			i = m + 1
+		} else {
+			end = m
+		}
+	}
+	return i, i < len(all) && of(&all[i]) == key
 }
 
 // find returns the element of that key in a slice that is sorted by key; nil if there is none.

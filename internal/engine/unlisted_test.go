@@ -37,6 +37,7 @@ func (f *fleet) causes(shard string) (causes []event.Cause) {
 // listings, and the row stays with its checkpoint. Nobody claims the shard until the source lists it again, also
 // after workers have died, joined and planned.
 func TestUnlistedShardIsWoundDown(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
 		all := f.source
@@ -87,6 +88,7 @@ func TestUnlistedShardIsWoundDown(t *testing.T) {
 // polls: the workers that hold the shards ask their own sources, and only its own shard waits until its source
 // is right.
 func TestOneWrongSource(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 3*workers, workers, rebalance.Eager)
 		n := f.watchers()[0]
@@ -288,6 +290,7 @@ func TestChildWaitsForAnotherSource(t *testing.T) {
 // are processed, and plans leave the shards out. A worker that joins later changes nothing. In a large fleet the
 // workers that do not poll start handlers until the first watcher asks them.
 func TestFreeButUnlisted(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 4, 12} {
 		f := newFleet(t, 3*workers, workers, rebalance.Eager)
 		names := []string{"shard-000", "shard-002"}

@@ -186,8 +186,8 @@ func (w *watch) pace(t *turn) time.Duration {
 
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
 // stand still. added: the source lists shards that can be placed and are not.
-func (f *fleet) due(t *turn, added bool) bool {
-	w, seats := &f.watch, f.seats()
+func (f *fleet) due(t *turn, seats []lease.Seat, added bool) bool {
+	w := &f.watch
 	if w.spoilt != nil {
 		w.waits = 0
 		return false
@@ -291,7 +291,11 @@ func (w *watch) mended(t *turn, pages *pages, seats []lease.Seat) (mended, look 
 // that leave is made without them, so that no other is due when their seats go.
 func current(plan lease.Plan, seats []lease.Seat, wished string) bool {
 	made := strings.TrimSuffix(plan.Inputs, spoilt)
-	return made == inputs(staying(seats), wished, plan.Revision) || made == inputs(seats, wished, plan.Revision)
+	if made == inputs(seats, wished, plan.Revision) {
+		return true
+	}
+	stay := staying(seats)
+	return len(stay) < len(seats) && made == inputs(stay, wished, plan.Revision)
 }
 
 // staying returns the seats of the workers that do not leave.
@@ -302,8 +306,11 @@ func staying(seats []lease.Seat) []lease.Seat {
 // inputs returns a hash of what the plan is made from: the confirmed seats with what they say,
 // and the hash of the wishes. A worker that misses its target counts while that revision is the present one.
 func inputs(seats []lease.Seat, wished string, revision int64) string {
-	h := fnv.New64a()
-	text := func(s string) { _, _ = h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) }
+	h, b := fnv.New64a(), make([]byte, 0, 64)
+	text := func(s string) {
+		b = append(append(strconv.AppendInt(b[:0], int64(len(s)), 10), ':'), s...)
+		_, _ = h.Write(b)
+	}
 	for _, s := range seats {
 		text(string(s.Incarnation))
 		text(strconv.FormatBool(s.Leaving))

@@ -26,6 +26,7 @@ var modes = []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}
 // TestLargeFleetChanges: a fleet of twelve, of which eight watch, is even within the bounds after each
 // change, with as few moves as can be.
 func TestLargeFleetChanges(t *testing.T) {
+	t.Parallel()
 	for _, mode := range modes {
 		for _, c := range []struct {
 			name   string
@@ -222,7 +223,8 @@ func TestLateWatcherIsNotNamed(t *testing.T) {
 // TestFleetReturns: all workers die, and as many come. Some newcomers watch from the beginning, so
 // the dead are evicted as soon as their lease is over.
 func TestFleetReturns(t *testing.T) {
-	for _, workers := range []int{12, 100} {
+	t.Parallel()
+	for _, workers := range []int{12, fixture.Size(40, 100)} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		for _, n := range f.up() {
 			n.kill()
@@ -564,6 +566,7 @@ func (f *fleet) blind(hangs bool, nodes ...*member) (mend func()) {
 // time. Another watcher finds a new shard, also if its own source fails as well at first, or if all have
 // failed. The first one is the first again when its source answers, and alone polls.
 func TestBlindWatchers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		hangs bool
 		blind int
@@ -642,6 +645,7 @@ func TestDeadSeatsWithALongLeaseTime(t *testing.T) {
 // TestReportsEndWithTheWatch: a seat and a row cannot be read, and the watchers report it. Two of them
 // stand still until they are evicted. The workers that watch no longer end their reports.
 func TestReportsEndWithTheWatch(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	before, victim := f.watchers(), f.others()[3]
 	seat, row := f.seat(victim).Key(), f.row(victim.Handlers[0].Shard).Key()

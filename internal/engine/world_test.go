@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/memstore"
@@ -226,7 +227,7 @@ type twinned struct {
 }
 
 func (e twinned) Step(now engine.Moment, in engine.Input) ([]engine.Output, engine.Instant) {
-	if _, test := e.w.TB.(*testing.T); !test || e.w.chance.IntN(30) > 0 {
+	if _, test := e.w.TB.(*testing.T); !test || e.w.chance.IntN(fixture.Size(100, 30)) > 0 {
 		return e.Engine.Step(now, in)
 	}
 	twin := e.Clone()

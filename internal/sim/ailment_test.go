@@ -11,7 +11,7 @@ import (
 // event, the row or the plan says why, whatever is wrong with the fleet. And when it is mended the
 // fleet comes to rest.
 func TestNothingStandsStillWithoutAName(t *testing.T) {
-	for _, a := range fixture.Sample(3, Ailments()) {
+	for _, a := range fixture.Sample(2, Ailments()) {
 		for _, workers := range fixture.Sample(1, []int{4, 12}) {
 			t.Run(fmt.Sprintf("%s/%d", a.Name, workers), func(t *testing.T) {
 				t.Parallel()

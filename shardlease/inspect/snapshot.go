@@ -25,6 +25,9 @@ type Snapshot struct {
 	// PlanAge is how long the plan has had its revision, open or complete.
 	PlanAge Age
 	Wishes  []lease.Wish // those of operators, also if they have ended and no planner has removed them yet
+	// Targets are the pages of the target assignments, sorted by worker and page. With [Options.NoTargets], and from
+	// [LookAt], there are none.
+	Targets []lease.Target
 
 	// Unreadable lists the records that exist and cannot be read, sorted by kind and name.
 	Unreadable []Unreadable

@@ -97,9 +97,9 @@ func forJSON(value any) any {
 }
 
 // An object is a JSON object whose fields have an order.
-type object []member
+type object []entry
 
-type member struct {
+type entry struct {
 	name  string
 	value any
 }
@@ -115,7 +115,7 @@ func objectOf[T any](fields []field[T], item T) (o object) {
 		if value == nil || empty && isEmpty(reflect.ValueOf(value)) {
 			continue
 		}
-		o = append(o, member{name, value})
+		o = append(o, entry{name, value})
 	}
 	return o
 }

@@ -60,7 +60,7 @@ The generation is what the commands that change the shard need.`,
 		warnings := warningsAbout(s.Warnings(), of.Name)
 		view := slices.Concat(objectOf(detailFields(), s), objectOf(shardFields(*positions), of))
 		if len(warnings) > 0 {
-			view = append(view, member{"warnings", warningsOf(warnings)})
+			view = append(view, entry{"warnings", warningsOf(warnings)})
 		}
 		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, warnings, *positions)}
 		if err := r.print(p.out, f); err != nil {

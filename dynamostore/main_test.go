@@ -1,0 +1,9 @@
+package dynamostore
+
+import (
+	"testing"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
