@@ -182,10 +182,20 @@ func (w *state) obeys(rows map[string]lease.Row) (missing error) {
 	}
 	anyOpen := slices.ContainsFunc(w.nodes, func(n node) bool { return open(n.name()) })
 	for _, of := range w.wished() {
+		disobeyed := func(string, lease.Row) bool { return false }
+		switch of.Kind {
+		case lease.WishDrain:
+			disobeyed = func(_ string, row lease.Row) bool { return anyOpen && row.Owner.Name == of.Subject }
+		case lease.WishPin:
+			disobeyed = func(shard string, row lease.Row) bool {
+				return shard == of.Subject && open(of.To) && row.Owner.Name != of.To
+			}
+		case lease.WishCordon: // a cordoned worker may hold any shards
+		default:
+			missing = errors.Join(missing, fmt.Errorf("obeys does not know what is demanded by %v", of))
+		}
 		for shard, row := range rows {
-			drains := of.Kind == lease.WishDrain && anyOpen && row.Owner.Name == of.Subject
-			pins := of.Kind == lease.WishPin && shard == of.Subject && open(of.To) && row.Owner.Name != of.To
-			if drains || pins {
+			if disobeyed(shard, row) {
 				missing = errors.Join(missing, fmt.Errorf("%s is held by %v: %v", shard, row.Owner, of))
 			}
 		}

@@ -113,7 +113,7 @@ func rowMutants() []mutant {
 		{"a rewound shard is not finished", "internal/protocol.Rewind",
 			swap(`next.Finished, next.Failures = false, $none`, `next.Failures = $none`), inProtocol, "TestCommandsClearWhatTheySay"},
 		{"planned ends never count", "internal/protocol.Release",
-			swap(`$reason == _ || _`, `$reason != "released"`), inProtocol, "TestWhatCountsAsFailure"},
+			swap(`EndingOf($end.Reason) == Failed`, `$end.Reason != "released"`), inProtocol, "TestWhatCountsAsFailure"},
 		{"an answer settles only the write that it is for", "internal/protocol.Copy.Answer",
 			without("id()"), inProtocol, "TestCopyHasOneWriteOpen"},
 		{"a table that was restored to a tombstone is recognized as restored", "internal/protocol.Decide",

@@ -229,10 +229,9 @@ func (w *world) wish() bool {
 	return !w.went && !w.net.down && w.rewish(func(list []lease.Wish) []lease.Wish {
 		for range 1 + w.chance.IntN(4) {
 			worker, shard := pick(w, w.nodes...).Name, pick(w, w.streams...).name
-			next := pick(w,
-				lease.Wish{Kind: lease.WishCordon, Subject: worker}, lease.Wish{Kind: lease.WishDrain, Subject: worker},
-				lease.Wish{Kind: lease.WishPause}, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker},
-			)
+			next, names := lease.Wish{Kind: pick(w, lease.WishKinds()...)}, map[string]string{"worker": worker, "shard": shard}
+			of, to, _ := next.Kind.Names()
+			next.Subject, next.To = names[of], names[to]
 			next.By, next.Until = "operator", w.stamp().At.Add(w.between(0, 10*w.set.ttl))
 			list = append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(next) == 0 }), next)
 		}

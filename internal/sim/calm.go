@@ -19,7 +19,7 @@ func (w *world) calmLife() {
 
 // moves is how many shards were moved as planned, and how many otherwise.
 func (w *world) moves() (planned, others int) {
-	planned = w.stats.Hands[reasonAt(lease.ReasonHandoff)]
+	planned = w.stats.Hands[lease.ReasonHandoff]
 	return planned, w.hands() - planned
 }
 

@@ -153,7 +153,7 @@ func (j *judge) judgeMark(before, after lease.Row) {
 // whoever did that was entitled to.
 func (j *judge) judgeHands(w lease.Write, before, after lease.Row) {
 	last := after.Last
-	j.w.stats.Hands[reasonAt(last.Reason)]++
+	j.w.stats.hands(last.Reason, 1)
 	j.base[engine.Tenure{Shard: after.Shard, Generation: after.Generation}] = position(after.Checkpoint.Position)
 	id := engine.Tenure{Shard: before.Shard, Generation: before.Generation}
 	if !before.Owner.IsZero() {

@@ -117,7 +117,7 @@ func (w *world) backlog() (d time.Duration) {
 
 // restFor holds that nothing moves, and that resting costs little.
 func (w *world) restFor(d time.Duration) {
-	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[reasonAt(lease.ReasonRemoved)]
+	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[lease.ReasonRemoved]
 	w.run(d)
 	if len(w.faults) > 0 {
 		return
@@ -127,7 +127,7 @@ func (w *world) restFor(d time.Duration) {
 	}
 	beats := int(d/(w.set.ttl/3*9/10*960/1000)) + 1
 	audits := int(d/(w.set.audit*9/10*960/1000)) + 2
-	removed = w.stats.Hands[reasonAt(lease.ReasonRemoved)] - removed // each is a write, and new listings for all
+	removed = w.stats.Hands[lease.ReasonRemoved] - removed // each is a write, and new listings for all
 	most := live * (2*beats + 4*audits + 4*removed)
 	if live > lease.MaxWatchers { // the first three watchers list every 500 ms, 1 s and 2 s
 		most += int(4 * d / time.Second)
@@ -139,7 +139,7 @@ func (w *world) restFor(d time.Duration) {
 
 // hands is how many changes of hands there were, but for shards that have ended.
 func (w *world) hands() int {
-	return w.stats.Changes() - w.stats.Hands[reasonAt(lease.ReasonFinished)] - w.stats.Hands[reasonAt(lease.ReasonRemoved)]
+	return w.stats.Changes() - w.stats.Hands[lease.ReasonFinished] - w.stats.Hands[lease.ReasonRemoved]
 }
 
 func (w *world) calls() (n int) {

@@ -362,7 +362,7 @@ func (h *hall) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 			h.stats.Commits++
 		}
 		if after.Generation > before.Generation {
-			h.stats.Hands[reasonAt(after.Last.Reason)]++
+			h.stats.hands(after.Last.Reason, 1)
 			h.changed(before, after)
 		}
 	}

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +96,7 @@ type Stats struct {
 	Refused int64 // effects that a fenced sink refused
 	Writes  int   // accepted writes of lease rows
 	Swept   int   // tombstones
-	Hands   [reasonKinds]int
+	Hands   map[lease.Reason]int
 	Faults  [faultKinds]int
 	// The time of seasons, by how long their leases are: see band.
 	Lease bands
@@ -117,8 +119,8 @@ func (s *Stats) Add(o Stats) {
 	for i, d := range o.Lease {
 		s.Lease[i] += d
 	}
-	for i, n := range o.Hands {
-		s.Hands[i] += n
+	for reason, n := range o.Hands {
+		s.hands(reason, n)
 	}
 	for i, n := range o.Faults {
 		s.Faults[i] += n
@@ -143,23 +145,12 @@ func (s Stats) Troubles() (n int) {
 	return n
 }
 
-const reasonKinds = 13
-
-func reasons() [reasonKinds]lease.Reason {
-	return [reasonKinds]lease.Reason{
-		lease.ReasonInitial, lease.ReasonReleased, lease.ReasonFinished, lease.ReasonExpired, lease.ReasonHandoff, lease.ReasonDrainTimeout,
-		lease.ReasonStalled, lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonRemoved, lease.ReasonUnlisted, "other",
+// hands counts changes of hands.
+func (s *Stats) hands(reason lease.Reason, n int) {
+	if s.Hands == nil {
+		s.Hands = map[lease.Reason]int{}
 	}
-}
-
-func reasonAt(r lease.Reason) int {
-	all := reasons()
-	for i, known := range all {
-		if r == known {
-			return i
-		}
-	}
-	return len(all) - 1
+	s.Hands[reason] += n
 }
 
 func (s Stats) String() string {
@@ -176,10 +167,8 @@ func (s Stats) String() string {
 	}
 	fmt.Fprintf(&b, "in calm at most: gap %v, overlap %v, converged after %v, recovered after %v\n", s.Gap, s.Overlap, s.Converged, s.Recovered)
 	fmt.Fprintf(&b, "%d changes of hands:", s.Changes())
-	for i, r := range reasons() {
-		if s.Hands[i] > 0 {
-			fmt.Fprintf(&b, " %s %d,", r, s.Hands[i])
-		}
+	for _, reason := range slices.Sorted(maps.Keys(s.Hands)) {
+		fmt.Fprintf(&b, " %s %d,", reason, s.Hands[reason])
 	}
 	fmt.Fprintf(&b, "\n%d faults:", s.Troubles())
 	for f := range faultKinds {

@@ -262,7 +262,8 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 		Beating: Unknown, Target: -1,
 	}
 	for _, wish := range b.wishes {
-		if wish.Subject == seat.Name && wish.Stands(b.now) && (wish.Kind == lease.WishDrain || wish.Kind == lease.WishCordon && w.Wish == "") {
+		of, _, _ := wish.Kind.Names()
+		if of == "worker" && wish.Subject == seat.Name && wish.Stands(b.now) && slices.Index(lease.WishKinds(), wish.Kind) > slices.Index(lease.WishKinds(), w.Wish) {
 			w.Wish = wish.Kind
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -75,14 +76,10 @@ func (r *reading) readSeats() error {
 		case lease.Plan:
 			r.plan = &of
 		case lease.Wishes:
-			r.wishes = slices.DeleteFunc(of.List, func(w lease.Wish) bool { return w.Kind == look })
+			r.wishes = slices.DeleteFunc(of.List, func(w lease.Wish) bool { return w.Kind == protocol.WishLook })
 		}
 	})
 }
-
-// look is the kind of the wish that a command makes so that workers read its row. It ends after a minute,
-// and no plan follows it.
-const look lease.WishKind = "look"
 
 // ofSessions reports whether the group is one of sessions: their record has the key of the plan.
 func (r *reading) ofSessions() bool { return r.plan != nil && r.plan.Sessions }

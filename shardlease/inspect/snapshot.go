@@ -130,7 +130,8 @@ type Worker struct {
 	Dead   bool
 	Leaves bool   // it shuts down
 	Health string // why it is not well; empty: it is well
-	// Wish is the drain or the cordon that stands for the workers of its name; empty: there is none.
+	// Wish is the kind of the wish that stands for the workers of its name, the last of [lease.WishKinds]; empty:
+	// there is none.
 	Wish    lease.WishKind
 	Beating Tri // whether its heartbeat moves
 
