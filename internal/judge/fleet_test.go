@@ -156,7 +156,7 @@ func TestHandover(t *testing.T) {
 // TestSeats: a seat is deleted by another process only after it has stood still for its lease time.
 func TestSeats(t *testing.T) {
 	me := fixture.Worker("a")
-	seat := lease.Seat{Group: "orders", Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second, Revision: 5}
+	seat := lease.Seat{Group: "orders", Incarnation: me.Incarnation, Name: me.Name, TTL: 10 * time.Second, Says: lease.Says{Revision: 5}}
 	again := seat
 	again.Revision = 4
 	create, remove := lease.Write{Op: lease.OpCreate, Next: seat}, lease.Write{Op: lease.OpDelete, Old: seat}
