@@ -98,7 +98,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestHandover: whoever takes a shard, or gives it up, has to be entitled to.
+// TestHandover: a worker that takes a shard, or gives it up, has to be entitled to the change.
 func TestHandover(t *testing.T) {
 	next, held := fixture.Next(t), fixture.Held(t, "a")
 	b, now := fixture.Worker("b"), time.Minute

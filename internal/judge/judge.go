@@ -17,7 +17,7 @@
 //	[History.Start]      a tenure starts once, for its owner, where the stored position is (S2, S3)
 //	[History.Committed]  a commit that is reported as accepted was stored (S4)
 //	[End]                a handler is told to wind down, or a tenure ends, only for a reason (S4)
-//	[Handover]           whoever took a lease, or gave it up, was entitled to
+//	[Handover]           a worker takes a lease, or gives it up, only if it is entitled to (S4)
 //	[Seats]              nobody is evicted before its time (S4)
 //	[Revision]           no worker replaces a plan or a target by an earlier one
 //	[Register]           accepted effects follow generations, and each generation has one process
