@@ -51,13 +51,13 @@ func TestSameSeedSameTrace(t *testing.T) {
 // TestOneStartForOneEnd replaces a process twice before it has taken the first stop. Once its
 // successor has stopped, nothing starts there.
 func TestOneStartForOneEnd(t *testing.T) {
-	w := newWorld(1)
-	w.set = w.draw()
+	w := newWorld(1, nil)
+	w.set = drawRound(w.chance)
 	w.populate()
 	n := w.nodes[0]
 	w.until(time.Minute, n.Up)
 	for range 2 {
-		if !w.replace(Stop, n) {
+		if _, ok := endProcess(&w.faults, Stop, n); !ok {
 			t.Fatal("the process was not told twice to stop")
 		}
 	}
