@@ -73,7 +73,7 @@ func goBack(f *faults, of Fault, _ *node) (time.Duration, bool) {
 			}
 		})
 	})
-	return 0, true
+	return itself, true
 }
 
 func adoptTable(f *faults, _ *node) {

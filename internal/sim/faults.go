@@ -72,13 +72,16 @@ type kind struct {
 	weight int
 	in     fleets
 	// begin makes it happen, if it can happen now; to this node, if it happens to one. If there is an end, it lasts for
-	// the time that begin returns; 0: begin itself ends it.
+	// the time that begin returns.
 	begin func(*faults, Fault, *node) (lasts time.Duration, ok bool)
 	// end ends it before its time when all trouble ends; nil: it ends by itself.
 	end func(*faults, *node)
 	// alone changes the fleet of the scenario that has this kind only; nil: it just happens there.
 	alone func(Fault, *settings, *trouble)
 }
+
+// itself is the time of a fault that begin itself ends later, or that ends by itself.
+const itself time.Duration = -1
 
 // Fleets say in which fleets a kind may happen.
 type fleets uint8

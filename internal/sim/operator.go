@@ -87,7 +87,7 @@ func (o *operator) adopt() {
 // makeWishes makes some wishes. Each ends by itself, by the wall clock of a planner.
 func makeWishes(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 	w := f.w
-	return 0, !f.backup.went && !w.net.down && w.operator.wish(func(list []lease.Wish) []lease.Wish {
+	return itself, !f.backup.went && !w.net.down && w.operator.wish(func(list []lease.Wish) []lease.Wish {
 		for range 1 + w.IntN(4) {
 			worker, shard := pick(w.chance, w.nodes...).Name, pick(w.chance, w.streams.all...).name
 			next, names := lease.Wish{Kind: pick(w.chance, lease.WishKinds()...)}, map[string]string{"worker": worker, "shard": shard}

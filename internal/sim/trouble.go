@@ -97,7 +97,7 @@ func (f *faults) happen(of Fault) {
 		return
 	}
 	lasts, ok := k.begin(f, of, n)
-	if lasts > 0 && k.end != nil {
+	if k.end != nil && (lasts > 0 || ok && lasts != itself) {
 		w.After(lasts, func() { k.end(f, n) })
 	}
 	if ok {
@@ -175,7 +175,7 @@ func pauseProcess(f *faults, of Fault, n *node) (time.Duration, bool) {
 	case Suspend:
 		d = f.w.between(ttl/10, 3*ttl)
 	}
-	return 0, n.pause(d, of == Suspend)
+	return itself, n.pause(d, of == Suspend)
 }
 
 func resumeProcess(_ *faults, n *node) {
@@ -355,7 +355,7 @@ func spoil(f *faults, of Fault, n *node) (time.Duration, bool) {
 	}
 	w.table.Unreadable[key] = true
 	w.After(f.upTo(10), func() { f.mend(key) })
-	return 0, true
+	return itself, true
 }
 
 func (f *faults) mend(key lease.Key) {
