@@ -48,7 +48,8 @@
 //
 //	the shards of this worker:
 //	follow.go  its target: what the plan assigns to it
-//	shard.go   what it knows of one shard
+//	shard.go   what it knows of one shard, and what is done next for it
+//	row.go     the lease row of a shard: its copy, its reads and its open write
 //	take.go    claiming free shards and requesting held ones; the seats of owners
 //	hold.go    holding a shard: marks, commits, winding down
 //	give.go    handing a shard over
@@ -269,7 +270,7 @@
 //
 // # How to change it
 //
-//	a new write of a row         a transition in internal/protocol, a doing in shard.go, its conclusion in held (hold.go) or
+//	a new write of a row         a transition in internal/protocol, a doing in row.go, its conclusion in held (hold.go) or
 //	                             claimed (shard.go), and a line in the table below
 //	something new on the seat    lease.Says, and Engine.live, which fills it in; fleet.hurry if it cannot wait for the next
 //	                             heartbeat; inputs in watch.go if a plan depends on it

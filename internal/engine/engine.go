@@ -239,7 +239,7 @@ func (e *Engine) tend(s *shard) {
 		w := self{
 			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
 			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-			unlisted: s.t != nil && s.unlisted(t, &e.feed),
+			unlisted: s.t != nil && s.t.unlisted(t, s.name, &e.feed),
 		}
 		h, free := s.tend(t, w, e.blame)
 		if free {
@@ -393,7 +393,7 @@ func (e *Engine) seatSettled(in Settled) {
 func (e *Engine) marked(batch ...Marks) {
 	for _, in := range batch {
 		if s := e.shards.present(in.Tenure); s != nil {
-			if s.marked(&e.turn, in); in.Progress {
+			if s.t.marked(&e.turn, s.tie, in); in.Progress {
 				e.health.succeeded(&e.turn)
 			}
 		}
@@ -407,8 +407,7 @@ func (e *Engine) marked(batch ...Marks) {
 
 // returned takes the end of a handler.
 func (e *Engine) returned(in Returned) {
-	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
-		s.returned(in)
+	if s := e.shards.returned(in); s != nil {
 		e.tend(s)
 	}
 }
@@ -649,8 +648,8 @@ func (e *Engine) readWants(seats []lease.Seat, only lease.Incarnation) {
 		}
 	}
 	for _, s := range e.shards.all {
-		if s.moving() {
-			if s.t.offer.to != "" && (!t.large || !s.t.give.stands()) { // see shard.watchOffer
+		if s.t.moving() {
+			if s.t.offer.to != "" && (!t.large || !s.t.give.stands()) { // see tenure.watchOffer
 				s.get(t)
 			}
 			e.tend(s)

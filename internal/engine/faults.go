@@ -350,7 +350,7 @@ func (s *shard) unanswered(t *turn) bool {
 //
 // may: giving up the seat makes sense, because another worker could take over. young: the seat was taken lately.
 func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
-	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
+	late := f.commits.concerns(l.all, func(s *shard) bool { return s.t.commitsLate(t) })
 	switch {
 	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, func(s *shard) bool { return s.unanswered(t) })):
 		f.commits.lower(t)
@@ -372,7 +372,7 @@ func (l *shards) windDown(t *turn, late int) (done bool) {
 	done = late > 0
 	for _, s := range l.all {
 		if s.t != nil {
-			s.windDownFor(t)
+			s.t.windDownFor(t, &s.row)
 			l.due = min(l.due, s.wake)
 			done = done && s.t.wind.over()
 		}
@@ -382,19 +382,19 @@ func (l *shards) windDown(t *turn, late int) (done bool) {
 
 // windDownFor drains a handler because its worker gives up its seat. A handler that a requester
 // waits for without a limit gets one.
-func (s *shard) windDownFor(t *turn) {
-	w, cause := &s.t.wind, event.CauseStopped
-	if s.commitsLate(t) {
+func (of *tenure) windDownFor(t *turn, r *row) {
+	w, cause := &of.wind, event.CauseStopped
+	if of.commitsLate(t) {
 		cause = event.CauseStalled
 	}
 	switch {
 	case w.over():
 	case !w.draining:
-		s.drain(t, cause)
-		s.at(t, t.now.Mono)
+		of.drain(t, r, cause)
+		r.at(t, t.now.Mono)
 	case w.cause == event.CauseHandedOff:
 		w.cause, w.since = cause, t.now.Mono
-		s.at(t, t.now.Mono)
+		r.at(t, t.now.Mono)
 	}
 }
 
@@ -415,8 +415,8 @@ func (l *shards) probe(t *turn, late int) {
 		}
 	}
 	if late > 0 && busy <= late && quiet != nil {
-		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.hold(t), t.stamp())
-		quiet.sendMark(t, committing, w, err)
+		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.t.hold(t, &quiet.row), t.stamp())
+		quiet.t.sendMark(t, &quiet.row, committing, w, err)
 	}
 }
 

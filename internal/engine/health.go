@@ -91,9 +91,9 @@ func (h *health) unwell() bool { return h.since != 0 }
 
 // failing reports whether the handler has failed, and nothing was concluded from it yet. A stall
 // that the store has caused does not count.
-func (s *shard) failing(t *turn) bool {
-	w := &s.t.wind
-	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !s.commitsLate(t) {
+func (of *tenure) failing(t *turn) bool {
+	w := &of.wind
+	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !of.commitsLate(t) {
 		w.blame = unjudged
 	}
 	return w.blame == unjudged

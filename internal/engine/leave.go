@@ -44,7 +44,7 @@ func (l *leave) stop(t *turn) bool {
 	return true
 }
 
-// keepLeaving continues the shutdown. When it ceases to wait for successors, all handlers wind down, and shard.serve
+// keepLeaving continues the shutdown. When it ceases to wait for successors, all handlers wind down, and tenure.serve
 // releases what nobody has requested.
 func (e *Engine) keepLeaving() {
 	l, t := &e.leave, &e.turn

@@ -234,7 +234,7 @@ func (e *Session) happened(s *shard, h happened) {
 func (e *Session) marked(batch ...Marks) {
 	for _, in := range batch {
 		if s := e.shards.present(in.Tenure); s != nil {
-			s.marked(&e.turn, in)
+			s.t.marked(&e.turn, s.tie, in)
 			e.tend(s)
 		}
 	}
@@ -242,8 +242,7 @@ func (e *Session) marked(batch ...Marks) {
 
 // returned takes the report that the handler of a tenure has returned.
 func (e *Session) returned(in Returned) {
-	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
-		s.returned(in)
+	if s := e.shards.returned(in); s != nil {
 		e.tend(s)
 	}
 }

@@ -24,7 +24,6 @@ import (
 // All that a worker knows of a shard is in memory. After a crash nothing of it is needed: the row says who holds
 // the shard and from which mark it goes on, and the target says to whom the shard is assigned.
 //
-// Invariant: at most one write of a row is open (protocol.Copy). Its answer decides whether the next one is made.
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
 // sent. So an answer only has to be taken, and the shard to be tended again.
 // Invariant: a shard is forgotten only if it has no tenure, no open write and no running handler, and its row does not
@@ -32,46 +31,17 @@ import (
 
 // A shard is what this worker knows of one shard.
 type shard struct {
-	name    string
-	tie     uint64
-	wake    Instant // when it wants to be tended
+	row
 	parents []string
 	weight  int
 
-	row     copied
 	aim     aim
 	want    *wanted // what a caller of the session wants with it; nil: no caller does, or this is a worker
-	write   pending
 	ask     *ask    // the successor's side of a move to this worker; nil: there is none
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
 	left    bool    // this session shuts down and stays the owner in the row: see lost
-}
-
-// A copied is this worker's copy of the lease row. The copy never goes back; the fields beside it say how old it is,
-// because some decisions need a read that began after a certain step.
-type copied struct {
-	copy       protocol.Copy
-	generation int64   // of the copy
-	since      Instant // when this worker first saw that generation
-	lost       Instant // when its owner was first seen to have no seat; 0: it was not. Only a session notes that.
-	read       order   // the step in which the copy became known
-	known      bool    // the row was read, or found missing
-	malformed  bool    // the last read found a row that cannot be read
-	rowRead
-}
-
-// A rowRead is how the row is read by itself, and not in a listing. One read of a row counts at a time.
-type rowRead struct {
-	asked    order   // the step in which the latest read was sent
-	answered Instant // when a read of the row last ended, also with an error
-	reading  serial  // the number of that read
-	try      retry   // paces the reads
-	unread   bool    // the last read was not answered
-	parent   bool    // it is read for a child that waits for this shard
-	look     order   // the step since which it is read because a command has changed it; 0: it is not
-	older    bool    // the answer to the open write may show what it was before the command
 }
 
 // An aim is what the plan and this worker want with a shard, held or not. The instants in it are pauses, which end by
@@ -88,31 +58,6 @@ type aim struct {
 	left   Instant // until then its owner may hand it over, although this worker no longer requests it
 	early  int64   // tenures in a row that its handler gave up without progress
 }
-
-// A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
-type pending struct {
-	doing doing
-	stuck bool // the last write that was due could not be made
-	try   retry
-}
-
-// doing is what an open write is for. The answer is concluded by it: see held for a holder's writes, claimed for the
-// others.
-type doing uint8
-
-const (
-	nothing      doing = iota
-	making             // Begin
-	reviving           // Revive
-	claiming           // Claim, Recover, Take and Seize; of a session also BeginHeld and ReviveHeld
-	quarantining       // Quarantine
-	removing           // Remove
-	committing         // Commit, Progress
-	offering           // Offer
-	withdrawing        // Withdraw
-	givingUp           // Yield, Release, Discard
-	ending             // Finish
-)
 
 // A self is the state of the worker or session that a held shard needs.
 type self struct {
@@ -166,7 +111,7 @@ func (h happened) planChanged() bool {
 // newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
 func newShard(name, group string, me lease.Incarnation) *shard {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
-	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
+	return &shard{row: row{name: name, tie: rebalance.Tie(name), wake: Never, copy: protocol.NewCopy(key, me)}}
 }
 
 // shards are the shards that this worker knows, sorted by name.
@@ -312,6 +257,20 @@ func (l *shards) present(id Tenure) *shard {
 	return s
 }
 
+// returned takes the end of a handler, and returns its shard; nil: no handler of that tenure is running. The tenure may
+// be over.
+func (l *shards) returned(in Returned) *shard {
+	s := l.find(in.Tenure.Shard)
+	if s == nil || s.running != in.Tenure.Generation {
+		return nil
+	}
+	s.running = 0
+	if s.t != nil && s.t.generation == in.Tenure.Generation {
+		s.t.returned(in)
+	}
+	return s
+}
+
 // know returns the shard of that name, which the worker knows from now on.
 func (l *shards) know(name, group string, me lease.Incarnation) *shard {
 	l.all = slices.Clip(l.all) // a caller may range over the old slice
@@ -385,22 +344,6 @@ func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
 	}
 }
 
-// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated. So is one that was answered while a write was open which
-// was sent before: the answer to the read does not count then, and that to the write does not show the command.
-func (s *shard) looked(t *turn) (over bool) {
-	r := &s.row
-	if r.look == 0 || r.try.sent || r.unread || r.older {
-		return false
-	}
-	if r.asked < r.look {
-		s.get(t)
-		return false
-	}
-	r.look = 0
-	return true
-}
-
 // overslept is about a step that comes much later than it was asked for. The process was paused,
 // or its machine is too slow: the handlers could do nothing either, so the time since the last step
 // does not count as their silence.
@@ -453,20 +396,6 @@ func (l *shards) held() (n int) {
 	return n
 }
 
-// at makes the engine tend s at that instant.
-func (s *shard) at(t *turn, i Instant) {
-	s.wake = min(s.wake, i)
-	t.at(i)
-}
-
-// before reports whether i is still to come. If so, s is tended then.
-func (s *shard) before(t *turn, i Instant) bool {
-	if t.now.Mono < i {
-		s.at(t, i)
-	}
-	return t.now.Mono < i
-}
-
 // forget drops what this worker has done and intended as the incarnation it was, and continues
 // as me. A write that is open is one of the earlier incarnation: it passes the fence or not.
 //
@@ -480,16 +409,6 @@ func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.write, s.row.older = pending{}, false
 	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
-}
-
-// get reads the row, unless that is under way. After a read that failed it waits.
-func (s *shard) get(t *turn) {
-	switch r := &s.row; {
-	case r.try.sent:
-	case s.before(t, r.try.at):
-	default:
-		r.try.sent, r.asked, r.reading = true, t.step, t.get(r.copy.Key())
-	}
 }
 
 // got takes the answer to a read of the row. It reports whether the row exists no more although
@@ -530,9 +449,6 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 	return s.t != nil
 }
 
-// mine returns the incarnation that the copy writes as.
-func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
-
 // saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
 	s.row.known, s.row.malformed = true, false
@@ -559,35 +475,6 @@ func (s *shard) describe() Shard {
 	return Shard{Name: s.name, Parents: slices.Clone(s.lineage()), Weight: s.weight}
 }
 
-// send makes w, which a transition returned, the open write of s. It reports whether the
-// transition allowed one. If it did not, that is reported as a fault of the store, and tried again after a heartbeat
-// interval.
-//
-// From here until an answer decides the write, or the seat is lost, this worker writes nothing else to the row. The
-// bytes stay the same however often they are sent, so the row has the write once or not at all.
-func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
-	if err == nil {
-		err = s.row.copy.Send(w)
-	}
-	if s.write.stuck = err != nil; s.write.stuck {
-		t.failedNow(s.name, err) // for example, the counter of the row has reached its limit
-		s.at(t, t.now.Mono.Add(t.beat))
-		return false
-	}
-	s.write.doing, s.write.try = what, retry{sent: true}
-	t.do(Send{Write: w})
-	return true
-}
-
-// sendAgain repeats the open write until it is answered, also after the tenure for which it was made is over: only its
-// answer shows what the row is.
-func (s *shard) sendAgain(t *turn, w lease.Write) {
-	if r := &s.write.try; !r.sent && !s.before(t, r.at) {
-		r.sent = true
-		t.do(Send{Write: w})
-	}
-}
-
 // tend does what is due for one shard. free: it is not held, no write of it is open, and the worker
 // may claim it.
 //
@@ -595,17 +482,18 @@ func (s *shard) sendAgain(t *turn, w lease.Write) {
 // a write may be open; then, if none is open, the next write.
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
-	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
-		if s.replaced(t); s.t != nil {
+	if of := s.t; of != nil && s.row.copy.Row().Generation > of.generation {
+		if !of.replaced(t, &s.row) {
 			return h, false // for a moment
 		}
+		s.over(t)
 	}
-	if s.t != nil {
-		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
-		if s.keepCommitting(t, w.doubt) {
-			h.late = s.t.marks.late
+	if of := s.t; of != nil {
+		h.look = of.offer.note(t, s.row.copy.Row().OfferedTo)
+		if of.keepCommitting(t, &s.row, w.doubt) {
+			h.late = of.marks.late
 		}
-		if s.windDown(t, w); s.failing(t) {
+		if of.windDown(t, &s.row, w); of.failing(t) {
 			blame(s)
 		}
 	}
@@ -617,12 +505,12 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 		s.get(t)
 	}
 	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
-	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
+	if s.t != nil && s.t.lost(&s.row) && s.t.marks.seq <= s.t.marks.accepted {
 		s.end(t, s.t.wind.cause, nil)
 		s.left, s.wake = true, Never
 	}
 	if s.t != nil {
-		s.serve(t, w)
+		s.t.serve(t, &s.row, w)
 		return h, false
 	}
 	if s.left {
@@ -659,10 +547,10 @@ func (s *shard) settled(t *turn, in Settled, rows *rowAnswers) (h happened) {
 	if a.Verdict == protocol.WentBack {
 		h.restored = a.Err()
 	}
-	if s.t != nil {
-		s.held(t, what, a, &h)
-	} else {
+	if s.t == nil {
 		s.claimed(t, what, a, &h)
+	} else if s.t.held(t, &s.row, &s.aim, what, a, &h) {
+		s.over(t)
 	}
 	s.unsettle(t, a)
 	return h

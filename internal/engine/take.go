@@ -255,11 +255,11 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 
 // claimable returns from when on this worker may claim the shard: after a pause that grows with
 // the number of tenures that failed. The death of an owner delays nothing.
-func (s *shard) claimable(t *turn) Instant {
-	at := s.row.copy.Row()
+func (r *row) claimable(t *turn) Instant {
+	at := r.copy.Row()
 	failed := at.Owner.IsZero() && (at.Last.Reason == lease.ReasonFailed || at.Last.Reason == lease.ReasonStalled)
 	if n := at.Failed(); failed && n > 0 {
-		return s.row.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
+		return r.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
 	}
 	return 0
 }
@@ -270,19 +270,19 @@ func (s *shard) claimable(t *turn) Instant {
 //
 // Invariant: for this process a reservation ends at the latest when Reservation.Lasts has passed since the
 // process first saw the row, whatever the clocks of others show.
-func (s *shard) reserved(t *turn) Instant {
-	at := s.row.copy.Row()
+func (r *row) reserved(t *turn) Instant {
+	at := r.copy.Row()
 	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {
 		left := max(0, at.Last.At.Add(of.Lasts).Sub(t.now.Wall))
-		return min(s.row.since.Add(of.Lasts), t.now.Mono.Add(left))
+		return min(r.since.Add(of.Lasts), t.now.Mono.Add(left))
 	}
 	return 0
 }
 
 // exhausted reports whether the shard has failed too often to be tried again. The death of the owner of an orphan
 // counts, as Recover will count it: a shard may kill its worker.
-func (s *shard) exhausted(t *turn, orphan bool) bool {
-	n := s.row.copy.Row().Attempts()
+func (r *row) exhausted(t *turn, orphan bool) bool {
+	n := r.copy.Row().Attempts()
 	if orphan && n < 1<<62 {
 		n++
 	}

@@ -48,7 +48,7 @@ func costMutants() []mutant {
 			never("unreadable"), inEngine, "TestListedOwners"},
 		{"the seat of a worker that has an offer is read once per heartbeat", "internal/engine.shards.successors",
 			never("offer.to"), inEngine, "TestOwnerReadsTheRowOfAnOffer"},
-		{"the row of an offer is read meanwhile", "internal/engine.shard.serveOn",
+		{"the row of an offer is read meanwhile", "internal/engine.tenure.serveOn",
 			cut("watchoffer"), inEngine, "TestOwnerReadsTheRowOfAnOffer"},
 		{"an audit of many rows does not hurry", "internal/engine.auditRest",
 			never("rows"), inEngine, "TestPaceOfAudits"},

@@ -87,13 +87,13 @@ func healthMutants() []mutant {
 			cut("h.failed"), inEngine, "TestAllSick/attempts=5,commits=false"},
 		{"a tenure that lasts is a success", "internal/engine.health.lasts",
 			swap(`!t.before(at)`, `at < 0`), inEngine, "TestAllSick/attempts=5,commits=false"},
-		{"a stall is a failure", "internal/engine.shard.failing",
+		{"a stall is a failure", "internal/engine.tenure.failing",
 			never("stalled"), inEngine, "TestStallsMakeUnwell"},
 		{"an unwell worker says so", "internal/engine.health.says",
 			never("unwell"), inEngine, "TestSickWorkerCostsNothing/attempts=5,commits=false"},
 		{"what an unwell worker does not hold goes to others", "internal/engine.shards.declines",
 			without("resting"), inEngine, "TestSickWorkerWithoutBackoff"},
-		{"who failed a shard leaves it to others", "internal/engine.shard.rest",
-			swap(`s.aim.rest.Add(_)`, `0`), inEngine, "TestFailedShardGoesToOthers"},
+		{"who failed a shard leaves it to others", "internal/engine.tenure.leave",
+			swap(`aim.rest.Add(_)`, `0`), inEngine, "TestFailedShardGoesToOthers"},
 	}
 }

@@ -3,13 +3,13 @@ package mutants
 // unlistedMutants break the rules of shards that the source lists no more.
 func unlistedMutants() []mutant {
 	return []mutant{
-		{"a worker winds down what its source lists no more", "internal/engine.shard.unlisted",
-			swap(`source.omits(s.name, s.t.step)`, `false`), inEngine, "TestUnlistedShardIsWoundDown"},
-		{"only listings since the tenure began count", "internal/engine.shard.unlisted",
-			swap(`s.t.step`, `0`), inEngine, "TestShardThatOnlyOthersListYet"},
-		{"unlisted shards can be kept", "internal/engine.shard.unlisted",
+		{"a worker winds down what its source lists no more", "internal/engine.tenure.unlisted",
+			swap(`source.omits(name, of.step)`, `false`), inEngine, "TestUnlistedShardIsWoundDown"},
+		{"only listings since the tenure began count", "internal/engine.tenure.unlisted",
+			swap(`of.step`, `0`), inEngine, "TestShardThatOnlyOthersListYet"},
+		{"unlisted shards can be kept", "internal/engine.tenure.unlisted",
 			without("keepunlisted"), inEngine, "TestKeepUnlisted"},
-		{"the row says that it is unlisted", "internal/engine.shard.giveUp",
+		{"the row says that it is unlisted", "internal/engine.tenure.giveUp",
 			never("causeunlisted"), inEngine, "TestUnlistedShardIsWoundDown"},
 		{"one listing that lacks a shard shows nothing", "internal/engine.feed.omits",
 			swap(`s.absent >= 2`, `s.absent >= 1`), inEngine, "TestShardThatOnlyOthersListYet"},

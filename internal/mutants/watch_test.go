@@ -59,7 +59,7 @@ func watchMutants() []mutant {
 			without("seen"), inEngine, "TestNewWatcherIsNotTheFirst"},
 		{"a worker that leaves waits for whom an earlier plan has named", "internal/engine.Engine.reconcile",
 			swap(`s.aim.given && !mine`, `false`), inScale, "TestChangesOfALargeFleet/every_worker_is_replaced"},
-		{"an owner reads the row before it withdraws an offer", "internal/engine.shard.move",
+		{"an owner reads the row before it withdraws an offer", "internal/engine.tenure.move",
 			never("sent"), inEngine, "TestAcceptedOffersAreNotWithdrawn"},
 		{"the rows of an owner that leaves are read often", "internal/engine.ask.brisk",
 			without("leaving"), inScale, "TestChangesOfALargeFleet/a_worker_leaves"},
