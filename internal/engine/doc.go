@@ -22,6 +22,7 @@
 // input concerns, then each part for what is due, then the heartbeat, and the reports of faults last.
 //
 //	engine.go  the spine: takes inputs, calls the parts
+//	common.go  what the spine of a session does alike
 //	turn.go    what every part gets in a step, and the pacing of calls that are repeated
 //	io.go      the inputs and outputs
 //
@@ -55,8 +56,7 @@
 //	give.go    handing a shard over
 //
 //	a session:
-//	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, give, leave, faults,
-//	           wishes, and owners of take.go
+//	session.go its spine: leases by name, without a plan; it shares common.go, seat, wishes, and owners of take.go
 //	wait.go    waiting for a lease by name: evictions, lock delays
 //	kind.go    which kind of group this is
 //	heed.go    how a session learns that an operator has released one of its leases
@@ -289,7 +289,7 @@
 //	seat: swap, NextBeat        seat        a seat, with requests: it expires, and the requests with it
 //	seat: delete, Evict,        seat,       a target in the name of a worker without a seat, which the next planner
 //	EvictSpoilt                 peers,      drops, and rows, which workers recover when the plan assigns them to
-//	                            faults,     these workers. Sessions recover the leases that they wait for
+//	                            common,     these workers. Sessions recover the leases that they wait for
 //	                            session,
 //	                            wait
 //	plan: create or swap,       draft,      an open revision, which nobody follows. Another worker opens the next
@@ -323,5 +323,5 @@
 // A lost answer is no crash: while the worker keeps its seat, it sends the write again with the same bytes until an
 // answer decides it (protocol.Settle). A worker that is evicted meanwhile finds out by its own clock before that, and
 // otherwise by the refusal of its next heartbeat: see seat.go. Two deletions of a worker's own seat are sent only once,
-// in faults.go and session.go: if they do not arrive, the seat expires.
+// in common.go and session.go: if they do not arrive, the seat expires.
 package engine

@@ -15,22 +15,19 @@ import (
 //
 // Called by the shell, the virtual world and the explorer: New once, Step with every input.
 //
-// A step: turn.begin; seat.fence; take hands the input to its part; live lets every part do what is due. An input
-// about one shard tends this shard at once (tend). An input about many makes them due (shards.tendAll), and live
+// A step (common.step): turn.begin; seat.fence; take hands the input to its part; live lets every part do what is due. An
+// input about one shard tends this shard at once (tend). An input about many makes them due (shards.tendAll), and live
 // tends them.
 //
-// The spine makes one write itself: the deletion of its seat when it can write no row (faults.go). After a crash at any
-// point the table has what a worker needs that goes on: see doc.go.
+// Nothing is written here. After a crash at any point the table has what a worker needs that goes on: see doc.go.
 //
-// Invariant: trust is checked before an input is taken: an answer must not prolong what has ended.
 // Invariant: the seat is written last in a step, after the decisions that it has to publish.
 
 // An Engine is one worker's side of the protocol as a plain value.
 type Engine struct {
-	turn turn
+	common
 	fleet
 	reads   reads
-	shards  shards
 	follow  follow
 	sweep   sweep
 	draft   draft
@@ -39,48 +36,21 @@ type Engine struct {
 	facts   facts
 	wishes  wishes
 	news    news
-	leave   leave
-	faults  faults
 	health  health
 }
 
 // New returns a worker that has done nothing yet. Its first step is a [Tick].
 func New(c Config, now Moment) *Engine {
-	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
-	e := &Engine{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
+	e := &Engine{common: newCommon(c, now), facts: facts{next: Never}}
 	e.reads.forget()
-	e.facts.next = Never
-	e.shards.due = Never
 	return e
 }
 
 // Step takes what has happened and returns what to do, and when to call it again at the latest.
 // The outputs are valid until the next step.
 func (e *Engine) Step(now Moment, in Input) (out []Output, wake Instant) {
-	t := &e.turn
-	if paused := t.begin(now); paused > 0 {
-		e.shards.overslept(paused)
-	}
-	if e.leave.done {
-		if r, ok := in.(Returned); ok {
-			e.returned(r)
-		}
-		return t.out, Never
-	}
-	if cause, over := e.seat.fence(t); over {
-		e.loseSeat(cause, nil)
-	}
-	e.take(in)
-	e.live()
-	if e.leave.done {
-		return t.out, Never
-	}
-	return t.out, t.wake
+	return e.common.step(e, &e.seat, now, in)
 }
-
-// Done reports whether the worker has given everything up after a [Stop]. Its handlers may still
-// run, if they ignore their contexts.
-func (e *Engine) Done() bool { return e.leave.done }
 
 // take hands the input to the part that it concerns, and what follows from it to others.
 func (e *Engine) take(in Input) {
@@ -93,9 +63,8 @@ func (e *Engine) take(in Input) {
 	case Settled:
 		e.settled(in)
 	case Verified:
-		if e.watch.check = true; e.seat.verified(t, in) {
-			e.shards.tendAll(t)
-		}
+		e.watch.check = true
+		e.common.take(e, &e.seat, in)
 	case Source:
 		e.sourced(in)
 	case Planned:
@@ -105,14 +74,6 @@ func (e *Engine) take(in Input) {
 	case SourceSilent:
 		e.feed.silent()
 		e.faults.source.raise(t, t.now.Mono, "", in.Err)
-	case StoreSlow:
-		e.faults.storeSlow(t, in.Err)
-	case Marks:
-		e.marked(in)
-	case Batch:
-		e.marked(in...)
-	case Returned:
-		e.returned(in)
 	case Prepared:
 		if s := e.shards.find(in.Shard); s != nil && s.ask != nil {
 			s.ask.prepared = true // also if the hook has failed: the request is next
@@ -133,6 +94,8 @@ func (e *Engine) take(in Input) {
 			e.reads.look(t, 0)
 			e.shards.tendAll(t)
 		}
+	default:
+		e.common.take(e, &e.seat, in)
 	}
 }
 
@@ -203,61 +166,66 @@ func (e *Engine) live() {
 	if e.seat.keep(t, says, hurry, e.leave.over) {
 		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
 	}
-	e.keepReporting()
+	e.report()
 	if e.seat.phase == seated {
 		t.at(e.shards.due)
 	}
 }
 
-// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat until
-// workers recover them, perhaps this one. All that was known of the fleet is dropped, because it was known to another
-// incarnation. This worker takes another seat in the same step, unless it rests or shuts down.
-func (e *Engine) loseSeat(cause event.Cause, err error) {
-	t := &e.turn
-	if e.seat.phase == seated {
-		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
+// report reports the faults that last, and ends those that are over. It comes last in a step, when all parts have noted
+// what they have met.
+func (e *Engine) report() {
+	f, t := &e.faults, &e.turn
+	e.scan(e, &e.seat)
+	f.keepStale(t, &e.fleet)
+	if f.misjudged.on && !t.before(e.seat.hidden) {
+		f.misjudged.lower(t)
 	}
-	if e.seat.misjudged(t, cause) {
-		e.seat.hidden = t.now.Mono.Add(hideFor * t.cfg.TTL)
-		e.faults.misjudged.raise(t, t.now.Mono, "", &misjudgedError{e.seat.row.Address})
-	}
-	e.seat.lose()
-	e.shards.end(t, cause, err)
-	e.shards.forget(t, "")
-	e.reads.forget()
-	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
-	t.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
-	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
-	e.leave.done = e.leave.on
+	f.keep(t)
 }
 
-// tend does what is due for one shard, and for the rest of the worker what follows from it. A worker without a seat tends
-// nothing.
-func (e *Engine) tend(s *shard) {
-	if t := &e.turn; e.seat.phase == seated {
-		before := s.ask != nil
-		w := self{
-			owner: e.seat.row.Owner(), capable: e.seat.capable(), doubt: e.seat.trust.doubt,
-			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-			unlisted: s.t != nil && s.t.unlisted(t, s.name, &e.feed),
-		}
-		h, free := s.tend(t, w, e.blame)
-		if free {
-			s.acquire(t, member{
-				self: w, room: e.shards.asks < t.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-				health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
-			}, &h)
-		}
-		e.happened(s, h)
-		e.shards.countAsk(t, before, s.ask != nil)
-	}
-	e.shards.due = min(e.shards.due, s.wake)
+// fails reports whether a call that is about no shard waits to be repeated. The fault of a read that nobody repeats is
+// over.
+func (e *Engine) fails() bool {
+	e.owners.prune(&e.turn)
+	return e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
+		e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0
+}
+
+// replaceable reports whether another worker could take over the shards of this one.
+func (e *Engine) replaceable() bool { return e.seat.capable() && !e.leave.on && e.others() }
+
+// loseSeat ends every tenure. All that was known of the fleet is dropped, because it was known to another incarnation.
+func (e *Engine) loseSeat(cause event.Cause, err error) {
+	e.lose(&e.seat, cause, err)
+	e.reads.forget()
+	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{}, draft{}
+	e.turn.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
+	e.facts, e.wishes, e.news = facts{next: Never}, wishes{}, news{}
+}
+
+// tend does what is due for one shard.
+func (e *Engine) tend(s *shard) { e.common.tend(e, &e.seat, s) }
+
+// fill adds whether this worker's source has ceased to list a shard that it holds.
+func (e *Engine) fill(s *shard, w *self) {
+	w.unlisted = s.t != nil && s.t.unlisted(&e.turn, s.name, &e.feed)
+}
+
+// acquire makes the next step for a shard that the plan may assign to this worker. It requests one more only when it
+// follows the plan that it knows.
+func (e *Engine) acquire(s *shard, w self, h *happened) {
+	s.acquire(&e.turn, member{
+		self: w, room: e.shards.asks < e.turn.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
+		health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+	}, h)
 }
 
 // happened draws the conclusions of what a shard reports that concern more than this shard: news for the seat, facts for
 // plans, faults, and what to list or read soon.
 func (e *Engine) happened(s *shard, h happened) {
 	t := &e.turn
+	e.common.happened(&e.seat, s, h)
 	if h.finished {
 		e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)
 		e.facts.finish(t.step, s.name)
@@ -269,10 +237,7 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.declined {
 		e.news.add(t, lease.NewsDeclined, s.name, 0)
 	}
-	if h.late > 0 {
-		e.faults.commits.raise(t, h.late, s.name, errNotAccepted)
-	}
-	if h.accepted {
+	if h.succeeded {
 		e.health.succeeded(t)
 	}
 	if h.tried {
@@ -303,9 +268,6 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.poll {
 		e.feed.soon(t)
 	}
-	if h.restored != nil {
-		e.seat.table.restored = h.restored
-	}
 }
 
 // settled takes the answer to a write.
@@ -330,15 +292,7 @@ func (e *Engine) settled(in Settled) {
 			e.reads.seats.soon(t, 0)
 		}
 	case lease.KindLease:
-		s := e.shards.find(key.Name)
-		if s == nil {
-			return
-		}
-		before := s.ask != nil
-		h := s.settled(t, in, &e.faults.rows)
-		e.shards.countAsk(t, before, s.ask != nil)
-		e.happened(s, h)
-		e.tend(s)
+		e.rowSettled(e, &e.seat, in)
 	}
 }
 
@@ -363,53 +317,18 @@ func (e *Engine) seatSettled(in Settled) {
 		return
 	}
 	e.watch.check = true
-	was := e.seat.row
-	sent := e.seat.beat.sent
-	doubted := e.seat.trust.doubt
-	switch e.seat.settled(t, in) {
-	case seatLost:
-		e.loseSeat(event.CauseExpired, in.Err)
-		return
-	case seatGone:
-		e.leave.done = true
-		return
-	case seatUnchanged:
+	was, sent := e.seat.row, e.seat.beat.sent
+	switch e.common.seatSettled(e, &e.seat, in) {
+	case seatLost, seatGone, seatUnchanged:
 		return
 	case seatConfirmed:
 		e.peers.changed, e.watch.self = t.now.Mono, true
 		e.reads.seats.wanted = true
-		e.shards.tendAll(t)
 	}
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
 	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
 	e.shards.publish(t, now.Wants)
-	if doubted && !e.seat.trust.doubt {
-		e.shards.tendAll(t)
-	}
-}
-
-// marked takes what handlers have marked and asked for.
-func (e *Engine) marked(batch ...Marks) {
-	for _, in := range batch {
-		if s := e.shards.present(in.Tenure); s != nil {
-			if s.t.marked(&e.turn, s.tie, in); in.Progress {
-				e.health.succeeded(&e.turn)
-			}
-		}
-	}
-	for _, in := range batch {
-		if s := e.shards.present(in.Tenure); s != nil {
-			e.tend(s)
-		}
-	}
-}
-
-// returned takes the end of a handler.
-func (e *Engine) returned(in Returned) {
-	if s := e.shards.returned(in); s != nil {
-		e.tend(s)
-	}
 }
 
 // got takes the answer to the read of one record.

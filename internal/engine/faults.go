@@ -23,11 +23,12 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by the spine: keepReporting at the end of each step, keepFull in each step, keepUnlisted with
-// each listing of the source or of the rows, the others with what was met.
+// Called by common.scan at the end of each step: meet, scanStore and scanCommits. Called by the spines: keep after that,
+// keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
+// was met.
 //
-// Here only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
-// seat up, because others may be able to write the rows. The other faults are only reported.
+// Only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
+// seat up (common.surrender), because others may be able to write the rows. The other faults are only reported.
 //
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 // Invariant: a worker gives up its seat only when its handlers have returned or were cut, and when another worker may
@@ -241,35 +242,6 @@ func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 	return slices.ContainsFunc(f.malformed, func(m malformedRecord) bool {
 		return m.key.Kind.Listed() == kind && !slices.ContainsFunc(all, func(u Unreadable) bool { return u.Key == m.key })
 	})
-}
-
-// keepReporting reports the faults that last, and ends those that are over. It comes last in a step, when all parts have
-// noted what they have met.
-func (e *Engine) keepReporting() {
-	f, t := &e.faults, &e.turn
-	f.meet(t, &e.seat)
-	if f.scans(t) {
-		if f.store.on {
-			e.owners.prune(t) // the fault of a read that nobody repeats is over
-			f.scanStore(t, e.shards.all, e.seat.fails() || e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
-				e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
-		}
-		if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
-			// The worker rests before it takes another seat. If it crashes before the deletion arrives,
-			// its seat stands still, and the other workers evict it.
-			if w, err := protocol.Evict(e.seat.row); err == nil {
-				t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
-			}
-			f.rows.surrendered++
-			e.loseSeat(event.CauseStalled, errNotAccepted)
-			e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
-		}
-	}
-	f.keepStale(t, &e.fleet)
-	if f.misjudged.on && !t.before(e.seat.hidden) {
-		f.misjudged.lower(t)
-	}
-	f.keep(t)
 }
 
 // meet begins the faults that this step has met in the store.

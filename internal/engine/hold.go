@@ -502,7 +502,7 @@ func (of *tenure) stored(t *turn, r *row, aim *aim, what doing, h *happened) (ov
 	m := &of.marks
 	m.late = 0
 	if m.sent > m.accepted {
-		h.accepted = of.wind.blame == noFailure // a failure with a last mark is one
+		h.succeeded = of.wind.blame == noFailure // a failure with a last mark is one
 		of.committed(t, r, m.sent, nil)
 	}
 	if what != givingUp && what != ending {

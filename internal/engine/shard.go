@@ -87,20 +87,20 @@ func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 // A happened is what a shard reports to the spine: what concerns more than this shard. The spine draws the conclusions
 // at once (Engine.happened, Session.happened); nothing of it is kept.
 type happened struct {
-	finished bool              // it needs no worker any more
-	unlisted bool              // its row says that it was given up as unlisted, by this worker or another
-	buried   bool              // its row is a tombstone, and it is assigned to this worker
-	back     bool              // its row was made, or revived
-	removed  bool              // this worker has made its row a tombstone
-	declined bool              // this worker declines it
-	late     Instant           // since when its commits are late; 0: they are not
-	accepted bool              // the table has accepted a checkpoint
-	tried    bool              // a worker that is unwell tries it
-	served   lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
-	suspects bool              // the seats have to be listed before it is judged
-	look     bool              // the seats have to be looked at soon: a move goes on
-	poll     bool              // the source may list new shards
-	restored error             // the row went back in time
+	finished  bool              // it needs no worker any more
+	unlisted  bool              // its row says that it was given up as unlisted, by this worker or another
+	buried    bool              // its row is a tombstone, and it is assigned to this worker
+	back      bool              // its row was made, or revived
+	removed   bool              // this worker has made its row a tombstone
+	declined  bool              // this worker declines it
+	late      Instant           // since when its commits are late; 0: they are not
+	succeeded bool              // the table has accepted a checkpoint, or the handler has called Progress
+	tried     bool              // a worker that is unwell tries it
+	served    lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
+	suspects  bool              // the seats have to be listed before it is judged
+	look      bool              // the seats have to be looked at soon: a move goes on
+	poll      bool              // the source may list new shards
+	restored  error             // the row went back in time
 }
 
 // planChanged reports whether something has happened that may make a plan due.
@@ -317,10 +317,13 @@ func (s *shard) idle(at lease.Row) bool {
 }
 
 // forget makes all shards continue as the incarnation me; empty: without a seat. No move survives that: requests were
-// made under the old name.
+// made under the old name. A session continues to wait for the leases that it wants.
 func (l *shards) forget(t *turn, me lease.Incarnation) {
 	for _, s := range l.all {
 		s.forget(t, me, s.row.copy.Row())
+		if s.want != nil {
+			s.want.look, s.row.known = 0, false // read the row again: the former incarnation may have lost the lease since
+		}
 	}
 	l.asks = 0
 }

@@ -24,7 +24,7 @@ func costMutants() []mutant {
 			swap(`!s.row.try.sent`, `true`), inEngine, "TestNoClaimAgainstALeaver"},
 		{"a read that was under way before does not count", "internal/engine.shard.final",
 			swap(`s.row.asked >= s.ask.gone`, `true`), inEngine, "TestNoClaimAgainstALeaver"},
-		{"a target that is out of date is no reason for a request", "internal/engine.Engine.tend",
+		{"a target that is out of date is no reason for a request", "internal/engine.Engine.acquire",
 			without("revision"), inEngine, "TestPlannersOfTwoMinds"},
 		{"only a later listing shows that the source lacks a parent", "internal/engine.shards.ready",
 			never("unsure"), inEngine, "TestChildWaitsForAWholeListing"},

@@ -11,7 +11,7 @@ func holdMutants() []mutant {
 			swap(`s.ended.Add(returnGrace)`, `s.ended`), inEngine, "TestStuckHandlerLeavesItsShard"},
 		{"without Backoff a shard still rests for a moment", "internal/engine.tenure.leave",
 			cut("pacemoving"), inEngine, "TestFailuresWithoutBackoff"},
-		{"a pause of the process is no silence of its handlers", "internal/engine.Engine.Step",
+		{"a pause of the process is no silence of its handlers", "internal/engine.common.step",
 			cut("overslept"), inEngine, "TestPauseIsNoSilence"},
 		{"a stall is confirmed before it counts", "internal/engine.tenure.stall",
 			swap(`m.doubted.Add(stallGrace)`, `m.doubted`), inEngine, "TestStallIsConfirmed"},

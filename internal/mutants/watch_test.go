@@ -39,7 +39,7 @@ func watchMutants() []mutant {
 			without("l.late"), inEngine, "TestLateWatcherIsNotNamed"},
 		{"nothing is planned before the seats were listed", "internal/engine.Engine.considerPlan",
 			never("seen"), inEngine, "TestAllWatchersDie"},
-		{"no time is 0", "internal/engine.New",
+		{"no time is 0", "internal/engine.newCommon",
 			cut("now.Mono"), inEngine, "TestFirstWorkerStartsAtOnce"},
 		{"some newcomers watch", "internal/engine.duty.saw",
 			swap(`$d.newcomer = _ < newcomers`, `$d.newcomer = false`), inEngine, "TestNewcomersWatchUntilTheTick"},
