@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -15,7 +17,7 @@ import (
 //	          → cooperative: offered → taken over by the successor, or withdrawn
 //
 // Called by tenure.serve: move and giveUp; by shard.tend: replaced; by the spine with what a read of the seats shows:
-// wantedBy.
+// shards.requested, then attend.
 //
 // The owner learns of a request from the successor's seat, and the successor of the answer from the row. Neither
 // waits for the other without a limit: see handoff.Owner and handoff.Successor. A crash of the owner at any point
@@ -107,6 +109,50 @@ func (l *shards) successors(f *follow) (all, offered []lease.Incarnation) {
 	return all, offered
 }
 
+// requested notes which of the shards of this worker, me, others request, as seats show that were listed, or the one seat
+// of only. A request of a generation that this worker does not hold is ignored, unless it says that the row names this
+// worker. Then it reads the row. newest returns the seat of the same worker as last read.
+func (l *shards) requested(
+	t *turn, me lease.Incarnation, seats []lease.Seat, only lease.Incarnation, newest func(lease.Seat) lease.Seat,
+) {
+	for _, s := range l.all {
+		if s.t != nil && s.t.give != nil && (only == "" || s.t.give.to.Incarnation == only) {
+			s.t.give.wanted = false
+		}
+	}
+	gone := func(inc lease.Incarnation) bool {
+		return (only == "" || only == inc) && !slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Incarnation == inc })
+	}
+	for _, seat := range seats {
+		if seat = newest(seat); seat.Leaving {
+			continue
+		}
+		for _, w := range seat.Wants {
+			s := l.find(w.Shard)
+			switch {
+			case s != nil && s.t != nil && w.Generation == s.t.generation:
+				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
+			case w.Owner == me && (s == nil || s.t == nil && s.row.generation <= w.Generation):
+				// A row that names this worker, which does not know of it.
+				s = l.know(w.Shard, t.cfg.Group, me)
+				s.get(t)
+			}
+		}
+	}
+}
+
+// attend tends the shards that others request, or that have an offer, after a read of the seats has shown what stands.
+func (l *shards) attend(t *turn, tend func(*shard)) {
+	for _, s := range l.all {
+		if s.t.moving() {
+			if s.t.offer.to != "" && (!t.large || !s.t.give.stands()) { // see tenure.watchOffer
+				s.get(t)
+			}
+			tend(s)
+		}
+	}
+}
+
 // move continues a move away from this worker, while its handler runs. When the handler has returned or was cut,
 // serve calls giveUp instead.
 func (of *tenure) move(t *turn, r *row, w self) {
@@ -164,7 +210,7 @@ func (of *tenure) serveOn(t *turn, r *row) {
 }
 
 // watchOffer reads the row again and again while it has an offer, until it is taken over. In a small fleet that
-// happens with each listing of the seats: see Engine.readWants.
+// happens with each listing of the seats: see shards.attend.
 func (of *tenure) watchOffer(t *turn, r *row) {
 	if !t.large {
 		return

@@ -310,8 +310,9 @@ func (of *tenure) cut(t *turn, r *row) {
 	t.do(Over{Tenure: of.id(r), Cause: wind.cause, Open: of.marks.seq > of.marks.accepted})
 }
 
-// stall drains a handler that makes no progress. A handler that waits for this worker to write
-// is not stalled. Nor is one that drains already: its time is limited, unless a successor waits without a limit.
+// stall drains a handler that makes no progress. A handler that waits for this worker to write is not stalled. A handler
+// that drains already has only the drain time left, so it is not drained a second time. But if a successor waits for it
+// without a limit, the stall sets one.
 func (of *tenure) stall(t *turn, r *row) {
 	wind, m := &of.wind, &of.marks
 	unlimited := wind.draining && wind.cause == event.CauseHandedOff && of.give.agreed().AfterDrain == rebalance.Wait

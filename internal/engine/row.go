@@ -98,9 +98,10 @@ func (r *row) get(t *turn) {
 	}
 }
 
-// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated. So is one that was answered while a write was open which
-// was sent before: the answer to the read does not count then, and that to the write does not show the command.
+// looked is called when a read of the row was answered. It reports whether the row is known now as a command has left it. A
+// read that was sent before this worker learnt of the command is repeated. If a write was open then, the answer to the read
+// does not count, and the answer to the write may show the row as it was before the command (older): the row is read once
+// more.
 func (r *row) looked(t *turn) (over bool) {
 	if r.look == 0 || r.try.sent || r.unread || r.older {
 		return false

@@ -12,7 +12,7 @@ func costMutants() []mutant {
 			never("served"), inScale, test},
 		{"that a request was served is no news", "internal/engine.shards.unsaid",
 			always("s.row.generation"), inScale, test},
-		{"a request that was served is not looked into", "internal/engine.Engine.readWants",
+		{"a request that was served is not looked into", "internal/engine.shards.requested",
 			without("<="), inScale, test},
 		{"what follows from rows waits for all of them", "internal/engine.shard.seek",
 			never("reading"), inScale, test},

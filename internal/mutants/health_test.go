@@ -45,7 +45,7 @@ func healthMutants() []mutant {
 			swap(`source.omits(of.name, of.known)`, `source.omits(of.name, 0)`), inWorker, "TestUnlistedIsReported"},
 		{"an audit does not make a shard new", "internal/engine.fact.learnt",
 			cut("f.known"), inWorker, "TestUnlistedIsReported"},
-		{"a known tombstone is not read after audits", "internal/engine.Engine.sawRows",
+		{"a known tombstone is not read after audits", "internal/engine.shards.saw",
 			without("Removed"), inEngine, "TestTombstonesAreNotReadAgain"},
 		{"a refused eviction shows the seat that stands", "internal/engine.peers.settled",
 			swap(`of.seat = seat`, `_ = seat`), inEngine, "TestSeatThatIsCreatedAgain"},

@@ -3,7 +3,7 @@ package mutants
 // shardMutants break the rules about which shards a worker claims, requests and hands over.
 func shardMutants() []mutant {
 	return []mutant{
-		{"a row that cannot be read is not overwritten", "internal/engine.Engine.sawRows",
+		{"a row that cannot be read is not overwritten", "internal/engine.shards.saw",
 			cut("s.row.malformed"), inEngine, "TestUnreadableRowIsNotClaimed"},
 		{"a row that cannot be read is not read all the time", "internal/engine.shard.got",
 			swap(`2 * t.beat`, `t.beat / 8`), inEngine, "TestUnreadableRowOfADeadWorker"},
@@ -39,7 +39,7 @@ func shardMutants() []mutant {
 			never("room"), inEngine, "TestBudgetDelaysMoves"},
 
 		// Moving a shard.
-		{"a request is for a generation", "internal/engine.Engine.readWants",
+		{"a request is for a generation", "internal/engine.shards.requested",
 			swap(`s != nil && s.t != nil && w.Generation == s.t.generation`, `s != nil && s.t != nil`), inEngine, "TestWantForAnotherGeneration"},
 		{"commits wait for an offer", "internal/engine.offer.holds",
 			never("heldoffer"), inEngine, "TestCommitsWaitForAnOffer"},
