@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -46,6 +47,15 @@ func FuzzItems(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFullItemsComeBack: DynamoDB's attributes have every field of every record.
+func TestFullItemsComeBack(t *testing.T) {
+	for _, r := range fixture.Full(t) {
+		if back, err := decode(encode(r)); err != nil || !reflect.DeepEqual(back, r) {
+			t.Errorf("%v was decoded as %v, %v", r, back, err)
+		}
+	}
 }
 
 // adviceRecords returns a seat, a plan, wishes and a target.

@@ -3,10 +3,14 @@ package shardlease_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
+// No goroutine survives Run, on any path that is tested here.
 func TestMain(m *testing.M) {
+	fixture.PileGarbage()
 	fixture.SideBySide()
-	fixture.Main(m)
+	goleak.VerifyTestMain(m)
 }

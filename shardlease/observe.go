@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -250,8 +251,8 @@ func onlyStale(err error) bool {
 // zero unless the owner itself gave the shard up, which it does after its handler has
 // returned. If another worker took the shard, the owner processed it until that moment.
 func gap(t lease.Transfer, started time.Time) time.Duration {
-	planned := t.Reason == lease.ReasonHandoff || t.Reason == lease.ReasonDrainTimeout || t.Reason == lease.ReasonReleased
-	if !planned || t.From == "" || t.From != t.By || t.At.IsZero() {
+	ended := protocol.EndingOf(t.Reason)
+	if ended != protocol.GivenUp && ended != protocol.Moved || t.From == "" || t.From != t.By || t.At.IsZero() {
 		return 0
 	}
 	return max(0, started.Sub(t.At))

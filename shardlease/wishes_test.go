@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -372,5 +373,15 @@ func TestCommandsAreNoticedAtOnce(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestEveryWishIsMade: a Supervisor has a method of the name of each kind of wish.
+func TestEveryWishIsMade(t *testing.T) {
+	for _, kind := range lease.WishKinds() {
+		name := strings.ToUpper(string(kind[:1])) + string(kind[1:])
+		if _, found := reflect.TypeFor[shardlease.Supervisor]().MethodByName(name); !found {
+			t.Errorf("Supervisor has no method %s, which makes the wish %q", name, kind)
+		}
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
 	"go.uber.org/goleak"
+
+	"github.com/shardlease/shardlease-go/internal/fixture"
 )
 
 // TestMain runs the tests, or a process of peers for a test.

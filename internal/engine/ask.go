@@ -15,12 +15,12 @@ import (
 // third of the lease time, if only that there is no plan. Then rebalance.Even makes the plan. Meanwhile the worker does
 // everything else. Without a planner of the user nothing is asked: rebalance.Even is quick.
 //
-// A draft asks once, and again with pins if held shards would move and may not (layout.place). Called by the spine with
+// A draft asks once, and again with pins if held shards would move and may not (layout.Settle). Called by the spine with
 // each answer, and by the layout.
 //
 // The answer comes later than the question. So a question keeps names, and the layout is made again from
 // what is known when the answer comes. Of the answer counts only which of these workers should have which of these
-// shards. For shards that are new, and for those of workers that are gone, settle finds a worker.
+// shards. For shards that are new, and for those of workers that are gone, the layout finds a worker.
 //
 // Nothing is written here, and a crash leaves nothing.
 //
@@ -35,10 +35,10 @@ type planner struct {
 
 // A question is one that a draft has asked. It has its answer when none is open.
 type question struct {
-	shards []lease.Assigned // sorted by name, as the planner was shown them
-	seats  []lease.Seat     // sorted by incarnation, likewise
-	wished string           // the hash of the wishes
-	to     []int            // the answer, as indices of these; nil: none, or none yet
+	shards []rebalance.Place // sorted by name, as the planner was shown them
+	seats  []lease.Seat      // sorted by incarnation, likewise
+	wished string            // the hash of the wishes
+	to     []int             // the answer, as indices of these; nil: none, or none yet
 }
 
 // answered takes an answer, and reports whether it is that to the open question.
@@ -63,34 +63,32 @@ func (d *draft) unplanned() bool {
 	return slices.ContainsFunc(d.asked, func(q question) bool { return q.to == nil })
 }
 
-// ask makes l.to the answer of the planner to question n of the draft. If the question was not asked yet, ask asks it and
+// ask returns the answer of the planner to question n of the draft. If the question was not asked yet, ask asks it and
 // returns false.
-func (l *layout) ask(t *turn, d *draft, n int) (answered bool) {
+func (l *assignment) ask(t *turn, d *draft, n int) (to []int, answered bool) {
 	switch {
 	case t.cfg.Planner == "", d.unplanned():
-		l.to = rebalance.Even{}.Plan(l.view)
+		return rebalance.Even{}.Plan(l.View), true
 	case n < len(d.asked):
-		l.to = d.asked[n].apply(l)
-	default:
-		t.reads++
-		l.planner.open = t.reads
-		d.asked = append(d.asked, question{shards: l.shards, seats: l.seats, wished: hashed(l.stored)})
-		t.do(Plan{Ask: uint64(t.reads), View: l.view})
-		return false
+		return d.asked[n].apply(l), true
 	}
-	return true
+	t.reads++
+	l.planner.open = t.reads
+	d.asked = append(d.asked, question{shards: l.View.Shards, seats: l.Seats, wished: hashed(l.stored)})
+	t.do(Plan{Ask: uint64(t.reads), View: l.View})
+	return nil, false
 }
 
 // apply returns what the answer says of the present shards and workers. It notes if they are not those of the question.
-func (q *question) apply(l *layout) (to []int) {
-	l.outdated = l.outdated || inputs(q.seats, q.wished, 0) != inputs(l.seats, hashed(l.stored), 0)
-	to = slices.Repeat([]int{rebalance.Nobody}, len(l.shards))
-	for i := range l.shards {
-		at, shown := place(q.shards, l.shards[i].Shard, func(a *lease.Assigned) string { return a.Shard })
+func (q *question) apply(l *assignment) (to []int) {
+	l.outdated = l.outdated || inputs(q.seats, q.wished, 0) != inputs(l.Seats, hashed(l.stored), 0)
+	to = slices.Repeat([]int{rebalance.Nobody}, len(l.View.Shards))
+	for i := range l.View.Shards {
+		at, shown := place(q.shards, l.View.Shards[i].Name, func(s *rebalance.Place) string { return s.Name })
 		if !shown {
 			l.outdated = true
 		} else if w := q.to[at]; w != rebalance.Nobody {
-			to[i] = seatOf(l.seats, q.seats[w].Incarnation)
+			to[i] = seatOf(l.Seats, q.seats[w].Incarnation)
 		}
 	}
 	return to

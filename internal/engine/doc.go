@@ -54,7 +54,7 @@
 //	the fleet and the plan:
 //	draft.go     writing the next plan
 //	ask.go       asking the user's planner for it
-//	layout.go    computing it
+//	layout.go    computing it, with internal/layout
 //	watch.go     when the next plan is due
 //	fleet.go     the seats and the plan as one part: who watches, who plans, who has a seat
 //	peers.go     the other workers' seats: who is alive, who is late, evictions
@@ -280,10 +280,21 @@
 //
 // # How to change it
 //
+// Where kinds are told apart, a test has all of them (fixture.Kinds) and names the place that lacks one, so add a
+// constant and run all tests. A field of a record goes into the records of fixture.Full first.
+//
 //	a new write of a row         a transition in internal/protocol, a doing in row.go, its conclusion in held (hold.go) or
 //	                             claimed (shard.go), and a line in the table below
-//	something new on the seat    lease.Says, and Engine.says, which fills it in; fleet.hurry if it cannot wait for the next
-//	                             heartbeat; inputs in watch.go if a plan depends on it
+//	an attribute of a seat       a field of lease.Seat, which create fills in (seat.go), or of lease.Says, which Engine.says
+//	                             fills in; internal/attr, encode and the reader; docs/table.md. fleet.hurry if it cannot wait
+//	                             for the next heartbeat; inputs in watch.go if a plan depends on it. Each heartbeat and each
+//	                             listing of the seats is billed for its bytes, so the usual value is not stored
+//	a reason                     lease.Reason; its ending (protocol.EndingOf), which is all that most code asks; the transition
+//	                             that records it, and give.go or take.go, which choose it; overtaken and landed (hold.go)
+//	a wish                       lease.WishKinds and Names; a method of Supervisor and a command; internal/layout, which reads the
+//	                             wishes that stand. A wish reaches workers only through a plan: the planner takes it into
+//	                             account, and the others see targets. Only the wish "look" has another way (heed, watch.go)
+//	a warning                    a Code of package inspect, its place in Codes, and a section of docs/operations.md
 //	a new part                   a field of Engine or fleet; its call in take or live; what loseSeat drops of it; Clone and
 //	                             Hash in copy.go
 //	a new input or output        io.go, Engine.take, and the shell and the worlds of the tests

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/shardlease/shardlease-go/internal/layout"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -106,17 +107,18 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return waiting
 	case in.plan.Unplaced > 0 && in.facts.begun == 0: // no target names those
 		return lacking
-	case !d.rows && len(torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
+	case !d.rows && len(layout.Torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
 	// A seat has no room for all its news: a listing of the rows shows the rest.
-	case !in.blind && in.facts.begun < d.begun && slices.ContainsFunc(in.seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
+	case !in.blind && in.facts.begun < d.begun && slices.ContainsFunc(in.Seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group
-	in.wishes, in.rows = standing(in.stored.List, t.now.Wall), d.rows
-	in.targets, in.torn = joined(in.facts.pages.all), torn(in.facts.pages.all)
-	l := layout{stage: in}
+	in.Wishes, in.rows = layout.Standing(in.stored.List, t.now.Wall), d.rows
+	pages := &in.facts.pages
+	in.Targets, in.Broken, in.torn = layout.Join(pages.all), pages.broken, layout.Torn(pages.all)
+	l := assignment{stage: in}
 	// The targets lack shards of the plan: the rows have to say where these are.
 	if !l.survey() {
 		d.rows, d.all = true, true
@@ -126,44 +128,27 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return waiting
 	}
 	d.next, d.found = l.assign(t)
-	d.broken = in.facts.pages.broken
-	d.order(in.facts.pages.all, in.targets)
+	d.broken = pages.broken
+	d.order(pages.all, in.Targets)
 	// Nothing may move yet, and nothing else is to be done: an empty revision would be for nothing.
-	if l.held && len(d.writes) == 0 && !d.all {
+	if l.Held && len(d.writes) == 0 && !d.all {
 		*d = draft{}
 		return unchanged
 	}
-	d.phase, d.opening = opening, protocol.Opening{By: in.me.Owner(), Planner: t.cfg.planner()}
+	d.phase, d.opening = opening, protocol.Opening{By: in.Me.Owner(), Planner: t.cfg.planner()}
 	if d.unplanned() {
 		d.opening.Planner = rebalance.Even{}.Name() // it has made this plan
 	}
 	// The new revision is above all that anybody has seen: workers ignore a lower one, for example after the plan was
 	// deleted or the table restored.
-	for _, s := range in.seats {
+	for _, s := range in.Seats {
 		d.opening.Known = max(d.opening.Known, s.Revision)
 	}
-	for _, page := range in.facts.pages.all {
+	for _, page := range pages.all {
 		d.opening.Known = max(d.opening.Known, page.Revision)
 	}
 	d.swapPlan(t)
 	return opened
-}
-
-// joined returns the whole targets, sorted by incarnation. Pages of a mixed set count as far as
-// they go, but no page that is left from an earlier, longer target.
-func joined(pages []lease.Target) (whole []lease.Target) {
-	for _, page := range pages {
-		if n := len(whole); n > 0 && whole[n-1].Incarnation == page.Incarnation {
-			if page.Page >= whole[n-1].Pages {
-				continue
-			}
-			whole[n-1].Hold = append(slices.Clip(whole[n-1].Hold), page.Hold...)
-			whole[n-1].Revision = max(whole[n-1].Revision, page.Revision)
-		} else {
-			whole = append(whole, page)
-		}
-	}
-	return whole
 }
 
 // order notes the writes in their order: first the targets that differ from what was read, then the deletions. Deleted are
@@ -181,7 +166,7 @@ func (d *draft) order(pages, whole []lease.Target) {
 		next := &d.next[i]
 		drop(func(page lease.Target) bool { return page.Incarnation < next.Incarnation })
 		n, is := place(whole, next.Incarnation, func(w *lease.Target) lease.Incarnation { return w.Incarnation })
-		if is && !d.all && same(whole[n], *next) && one(pages[at:]) {
+		if is && !d.all && same(whole[n], *next) && layout.One(pages[at:]) {
 			for next.Revision = whole[n].Revision; at < len(pages) && pages[at].Incarnation == next.Incarnation; at++ {
 			}
 			continue
@@ -199,20 +184,6 @@ func (d *draft) order(pages, whole []lease.Target) {
 	drop(func(lease.Target) bool { return true })
 	d.writes = append(d.writes, drops...)
 }
-
-// torn returns the workers whose pages are no whole target.
-func torn(pages []lease.Target) (all []lease.Incarnation) {
-	for at, page := range pages {
-		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !one(pages[at:]) {
-			all = append(all, page.Incarnation)
-		}
-	}
-	return all
-}
-
-// one reports whether the first of these pages are a whole target, which its worker can follow.
-// The pages may be followed by those of other workers.
-func one(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
 
 // same reports whether a target assigns the same shards as before. Hints alone are not worth a
 // write, except that to the worker itself.

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/shardlease/shardlease-go/internal/layout"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -280,7 +281,7 @@ func (e *Engine) happened(s *shard, h happened) {
 		e.facts.finish(t.step, s.name)
 	}
 	if h.unlisted && e.feed.tells(s.name, s.row.copy.Row().Generation) {
-		e.news.add(t, newsUnlisted, s.name, e.follow.revision)
+		e.news.add(t, layout.NewsUnlisted, s.name, e.follow.revision)
 		e.facts.leave(t, s.name, &e.feed)
 	}
 	if h.declined {
@@ -297,13 +298,13 @@ func (e *Engine) happened(s *shard, h happened) {
 	}
 	if h.buried {
 		e.feed.soon(t)
-		h.removed = e.news.add(t, newsRemoved, s.name, e.follow.revision)
+		h.removed = e.news.add(t, layout.NewsRemoved, s.name, e.follow.revision)
 	}
 	if h.removed {
 		e.facts.bury(t.step, s.name)
 	}
 	if h.back {
-		e.news.drop(t, func(n lease.News) bool { return n == lease.News{Kind: newsRemoved, Shard: s.name} })
+		e.news.drop(t, func(n lease.News) bool { return n == lease.News{Kind: layout.NewsRemoved, Shard: s.name} })
 	}
 	// What the shard waits for: a listing of the seats, or the rows of other shards of the same owner.
 	if h.suspects {
@@ -493,9 +494,11 @@ func (e *Engine) considerPlan() {
 func (e *Engine) gather() {
 	t, w, seats := &e.turn, &e.watch, e.seats()
 	switch e.draft.gather(t, stage{
-		plan: w.plan, spoilt: w.spoilt != nil, stored: w.wishes, me: e.seat.row, seats: seats, begun: e.peers.begun,
-		still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)), facts: &e.facts, feed: &e.feed,
-		bars:   func(shard string) bool { return e.feed.bars(t, shard) },
+		Input: layout.Input{
+			Seats: seats, Still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)),
+			Me: e.seat.row, Bars: func(shard string) bool { return e.feed.bars(t, shard) },
+		},
+		plan: w.plan, spoilt: w.spoilt != nil, stored: w.wishes, begun: e.peers.begun, facts: &e.facts, feed: &e.feed,
 		blind:  e.reads.rows.try.tries > 0,
 		strays: w.strays, acting: e.duty.acting > 0, late: func(inc lease.Incarnation) bool { p := e.peers.find(inc); return p != nil && p.suspect },
 		planner: &e.planner,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardlease/shardlease-go/internal/layout"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -313,9 +314,9 @@ func (f *facts) heed(t *turn, all []lease.News, source *feed) {
 		switch n.Kind {
 		case lease.NewsFinished:
 			f.finish(t.step, n.Shard)
-		case newsUnlisted:
+		case layout.NewsUnlisted:
 			f.leave(t, n.Shard, source)
-		case newsRemoved:
+		case layout.NewsRemoved:
 			f.bury(t.step, n.Shard)
 			source.soon(t)
 		}
@@ -331,15 +332,13 @@ func (f *facts) sawTargets(of *read, in Listed, plan lease.Plan) {
 			f.pages.all = append(f.pages.all, page)
 		}
 	}
+	var spoilt []lease.Key
 	for _, u := range in.Unreadable {
-		worker := u.Key.Name[:max(strings.LastIndexByte(u.Key.Name, '/'), 0)]
-		f.pages.broken = append(f.pages.broken, lease.Incarnation(worker))
+		spoilt = append(spoilt, u.Key)
 	}
-	f.pages.broken = slices.DeleteFunc(f.pages.broken, func(inc lease.Incarnation) bool { // a page beyond a whole target
-		return one(slices.DeleteFunc(slices.Clone(f.pages.all), func(page lease.Target) bool { return page.Incarnation != inc }))
-	})
+	f.pages.broken = layout.Broken(f.pages.all, spoilt)
 	before := f.placed.names
-	if f.planned(plan.Revision, joined(f.pages.all)); plan.Open { // some targets are of the revision before
+	if f.planned(plan.Revision, layout.Join(f.pages.all)); plan.Open { // some targets are of the revision before
 		f.placed.names = append(f.placed.names, before...)
 		slices.Sort(f.placed.names)
 		f.placed.names = slices.Compact(f.placed.names)

@@ -202,7 +202,7 @@ func (f *fleet) seats() []lease.Seat {
 			all = append(all, p.seat)
 		}
 	}
-	at, _ := place(all, mine.Incarnation, incarnation)
+	at, _ := place(all, mine.Incarnation, func(s *lease.Seat) lease.Incarnation { return s.Incarnation })
 	return slices.Insert(all, at, mine)
 }
 

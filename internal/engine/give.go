@@ -246,8 +246,7 @@ func (of *tenure) giveUp(t *turn, r *row) {
 		end.Reason = lease.ReasonDrainTimeout
 	}
 	// A failure or a stall is recorded in the row by a release, also if a worker has requested the shard.
-	planned := end.Reason == lease.ReasonReleased || end.Reason == lease.ReasonUnlisted || end.Reason == lease.ReasonDrainTimeout
-	if planned && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
+	if protocol.EndingOf(end.Reason) != protocol.Failed && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
 		if end.Reason != lease.ReasonDrainTimeout {
 			end.Reason = lease.ReasonHandoff
 		}

@@ -19,12 +19,6 @@ import (
 //
 // Invariant: count grows with every change, so that a plan is due when it has not seen one.
 
-// newsRemoved is the kind of the news that the row of an assigned shard is a tombstone.
-const newsRemoved = lease.NewsKind("removed")
-
-// newsUnlisted is the kind of the news that a row says that its shard was given up as unlisted.
-const newsUnlisted = lease.NewsKind("unlisted")
-
 // News is what this worker publishes about shards. The slice of items is replaced and never changed: a clone
 // of the engine shares it.
 type news struct {

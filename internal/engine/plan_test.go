@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,36 @@ func (f *fleet) settles(what string, want ...int) {
 // lists makes the source list these shards from now on.
 func (f *fleet) lists(shards ...engine.Shard) {
 	f.source.Shards = append(slices.Clip(f.source.Shards), shards...)
+}
+
+// TestEveryWishChangesThePlan: a third worker joins a fleet of two, with and without a wish of each kind. Under the wish
+// other workers come to process some shards.
+func TestEveryWishChangesThePlan(t *testing.T) {
+	after := func(wishes ...lease.Wish) map[string]string {
+		f, by := newFleet(t, 6, 2, rebalance.Eager), map[string]string{}
+		f.wish(wishes...)
+		f.join()
+		f.Run(time.Minute)
+		for _, n := range f.nodes {
+			for _, h := range n.Handlers {
+				by[h.Shard] = n.Name
+			}
+		}
+		return by
+	}
+	usual, names := after(), map[string]string{"worker": "w001"}
+	for shard, worker := range usual {
+		if worker != "w001" {
+			names["shard"] = shard
+		}
+	}
+	for _, kind := range lease.WishKinds() {
+		of, to, _ := kind.Names()
+		wish := lease.Wish{Kind: kind, Subject: names[of], To: names[to], By: "operator"}
+		if maps.Equal(after(wish), usual) {
+			t.Errorf("%v changes nothing: see what reads the wishes for a layout", wish)
+		}
+	}
 }
 
 // TestCordon: a cordoned worker keeps what it holds and gets nothing new, unless all workers are

@@ -235,7 +235,7 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 		reason := at.Last.Reason
 		if orphan {
 			reason = lease.ReasonExpired
-		} else if reason != lease.ReasonFailed && reason != lease.ReasonStalled {
+		} else if protocol.EndingOf(reason) != protocol.Failed {
 			reason = lease.ReasonFailed
 		}
 		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
@@ -254,7 +254,7 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 // the number of tenures that failed. The death of an owner delays nothing.
 func (r *row) claimable(t *turn) Instant {
 	at := r.copy.Row()
-	failed := at.Owner.IsZero() && (at.Last.Reason == lease.ReasonFailed || at.Last.Reason == lease.ReasonStalled)
+	failed := at.Owner.IsZero() && protocol.EndingOf(at.Last.Reason) == protocol.Failed
 	if n := at.Failed(); failed && n > 0 {
 		return r.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -92,7 +91,7 @@ func (w *state) settle() {
 		return
 	}
 	for i := w.story.Settled; i < w.story.Workers; i++ {
-		w.enter(i)
+		w.nodes[i].enter()
 	}
 }
 
@@ -109,21 +108,21 @@ func (w *state) quiet() {
 type Prelude struct{ w *state }
 
 // Join brings in a worker.
-func (p *Prelude) Join(i int) { p.w.enter(i) }
+func (p *Prelude) Join(i int) { p.w.nodes[i].enter() }
 
 // Pause pauses a worker; Die ends it. The calls that it has sent are under way.
-func (p *Prelude) Pause(i int) { p.w.pause(i) }
+func (p *Prelude) Pause(i int) { p.w.nodes[i].pause() }
 func (p *Prelude) Die(i int)   { p.w.nodes[i].dead = true }
 
 // Wish makes wishes in the place of all that stand, as an operator does.
-func (p *Prelude) Wish(list ...lease.Wish) { p.w.rewish(p.w.wishID(), list) }
+func (p *Prelude) Wish(list ...lease.Wish) { operator{p.w}.rewish(operator{p.w}.wishID(), list) }
 
 // Late makes the calls that a worker has sent arrive at any later time, without an answer.
 func (p *Prelude) Late(i int) {
 	for at := range p.w.calls {
 		if c := &p.w.calls[at]; c.node == i && !c.answered {
 			c.answered = true
-			p.w.step(i, virtual.Unanswered(c.out, errSilence))
+			p.w.nodes[i].give(virtual.Unanswered(c.out, errSilence))
 		}
 	}
 }
@@ -163,73 +162,6 @@ func (p *Prelude) Rest(d time.Duration) {
 // Anybody is any worker.
 const Anybody = -1
 
-// deletions are what somebody may delete by hand: the plan, and each target.
-func (w *state) deletions() (all []move) {
-	if w.left.Deletes == 0 {
-		return nil
-	}
-	for _, r := range w.records {
-		if key := r.key; key.Kind == lease.KindPlan || key.Kind == lease.KindTarget {
-			all = append(all, move{key.String() + " is deleted", func(w *state) {
-				w.left.Deletes--
-				w.store.Delete(key)
-				w.put(key, nil)
-			}})
-		}
-	}
-	return all
-}
-
-// wishes are what an operator may do: make a wish, or lift one that stands.
-func (w *state) wishes() (all []move) {
-	if w.left.Wishes == 0 {
-		return nil
-	}
-	for _, wish := range w.story.Wish {
-		rest := slices.DeleteFunc(w.wished(), func(old lease.Wish) bool { return old.Compare(wish) == 0 })
-		list, verb := append(slices.Clip(rest), wish), "is made"
-		if len(rest) < len(w.wished()) {
-			list, verb = rest, "is lifted"
-		}
-		all = append(all, move{fmt.Sprintf("%v %s", wish, verb), func(w *state) {
-			w.left.Wishes--
-			w.rewish(w.wishID(), list)
-		}})
-	}
-	return all
-}
-
-// wished returns the wishes that stand in the table.
-func (w *state) wished() []lease.Wish {
-	for _, r := range w.stands {
-		if of, ok := r.(lease.Wishes); ok {
-			return slices.Clone(of.List)
-		}
-	}
-	return nil
-}
-
-func (w *state) wishID() lease.WriteID {
-	return lease.WriteID(fmt.Sprintf("operator-%d", w.left.Wishes))
-}
-
-// rewish writes the wishes as an operator does.
-func (w *state) rewish(id lease.WriteID, list []lease.Wish) {
-	old := lease.Wishes{Group: "g"}
-	for _, r := range w.stands {
-		if of, ok := r.(lease.Wishes); ok {
-			old = of
-		}
-	}
-	write, err := protocol.SetWishes(old, list, protocol.Stamp{ID: id, At: virtual.Epoch()})
-	if err == nil {
-		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
-	}
-	if err != nil {
-		w.blame("wishes: %w", err)
-	}
-}
-
 // moves are the things that may happen next, in the state as it is.
 func (w *state) moves() []move {
 	if w.now > w.until {
@@ -245,10 +177,11 @@ func (w *state) moves() []move {
 		all = append(all, move{"time passes", (*state).pass})
 	}
 	for i := range w.nodes {
-		all = append(all, w.nodeMoves(i)...)
-		all = append(all, w.wireMoves(i)...)
+		all = append(all, w.nodes[i].moves()...)
+		all = append(all, w.nodes[i].wireMoves()...)
 	}
-	return slices.Concat(all, w.deletions(), w.wishes(), w.commands())
+	by := operator{w}
+	return slices.Concat(all, by.deletions(), by.wishes(), by.commands())
 }
 
 func (w *state) onlyAnswered() bool {
@@ -278,19 +211,19 @@ func (w *state) callMoves(i int) []move {
 				c := w.calls[i]
 				w.drop(i)
 				w.serve(c)
-				w.step(c.node, virtual.Unanswered(c.out, errSilence))
+				w.nodes[c.node].give(virtual.Unanswered(c.out, errSilence))
 			}},
 			move{name + " is on its way for long", func(w *state) {
 				w.left.Faults--
 				w.calls[i].answered = true
-				w.step(w.calls[i].node, virtual.Unanswered(w.calls[i].out, errSilence))
+				w.nodes[w.calls[i].node].give(virtual.Unanswered(w.calls[i].out, errSilence))
 			}})
 	}
 	return append(moves, move{name + " is lost", func(w *state) {
 		w.left.Faults--
 		c := w.calls[i]
 		w.drop(i)
-		w.step(c.node, virtual.Unanswered(c.out, errSilence))
+		w.nodes[c.node].give(virtual.Unanswered(c.out, errSilence))
 	}})
 }
 
@@ -301,7 +234,7 @@ func (w *state) overdue(i int) {
 	c := w.calls[i]
 	w.drop(i)
 	if in, plans := w.serve(c).(engine.Planned); plans {
-		w.step(c.node, in)
+		w.nodes[c.node].give(in)
 	}
 }
 
@@ -309,7 +242,7 @@ func (w *state) overdue(i int) {
 func (w *state) complete(i int) {
 	c := w.calls[i]
 	w.drop(i)
-	w.step(c.node, w.serve(c))
+	w.nodes[c.node].give(w.serve(c))
 }
 
 // pass lets time go on until somebody has something to do, or the time of a planner is over.
@@ -332,72 +265,64 @@ func (w *state) pass() {
 	for i := range w.calls {
 		if c := w.calls[i]; c.due > 0 && !c.answered && c.due <= w.now {
 			w.calls[i].answered = true
-			w.step(c.node, virtual.Unanswered(c.out, nil))
+			w.nodes[c.node].give(virtual.Unanswered(c.out, nil))
 		}
 	}
 	for i := range w.nodes {
 		if n := &w.nodes[i]; n.Engine != nil && !n.dead && !n.paused && n.Wake <= w.now {
-			w.step(i, engine.Tick{})
+			n.give(engine.Tick{})
 		}
 	}
 }
 
-func (w *state) nodeMoves(i int) []move {
-	n := &w.nodes[i]
+// moves are what may happen to a node.
+func (n *node) moves() []move {
 	if n.dead || n.Engine == nil {
 		return nil
 	}
-	who := string(rune('a' + i))
 	var moves []move
-	add := func(allowed bool, name string, do func(w *state)) {
+	left, i := &n.w.left, n.i
+	add := func(allowed bool, name string, do func(*node)) {
 		if allowed {
-			moves = append(moves, move{who + " " + name, do})
+			moves = append(moves, move{n.name() + " " + name, func(w *state) { do(&w.nodes[i]) }})
 		}
 	}
-	add(w.left.Crashes > 0, "dies", func(w *state) { w.left.Crashes--; w.nodes[i].dead = true })
-	add(w.left.Pauses > 0 && !n.paused, "is paused", func(w *state) { w.left.Pauses--; w.pause(i) })
-	add(n.paused, "wakes up", func(w *state) { w.resume(i) })
-	add(w.left.Stops > 0 && !n.paused, "is stopped", func(w *state) { w.left.Stops--; w.nodes[i].stopped = true; w.step(i, engine.Stop{}) })
+	add(left.Crashes > 0, "dies", func(n *node) { n.w.left.Crashes--; n.dead = true })
+	add(left.Pauses > 0 && !n.paused, "is paused", func(n *node) { n.w.left.Pauses--; n.pause() })
+	add(n.paused, "wakes up", (*node).resume)
+	add(left.Stops > 0 && !n.paused, "is stopped", func(n *node) { n.w.left.Stops--; n.stopped = true; n.give(engine.Stop{}) })
 	for t, h := range n.Handlers {
-		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(w *state) { w.ret(i, t) })
-		add(!n.paused && !h.Over && w.left.Fails > 0, "fails "+h.Shard, func(w *state) { w.left.Fails--; w.fail(i, t) })
-		add(!n.paused && !h.Over && w.left.Marks > 0, "commits "+h.Shard, func(w *state) { w.left.Marks--; w.mark(i, t) })
+		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(n *node) { n.ret(t, false) })
+		add(!n.paused && !h.Over && left.Fails > 0, "fails "+h.Shard, func(n *node) { n.w.left.Fails--; n.ret(t, true) })
+		add(!n.paused && !h.Over && left.Marks > 0, "commits "+h.Shard, func(n *node) { n.w.left.Marks--; n.mark(t) })
 	}
-	if w.left.Sessions != nil && !n.paused && !n.stopped {
-		w.callerMoves(i, add)
+	if left.Sessions != nil && !n.paused && !n.stopped {
+		n.callerMoves(add)
 	}
 	return moves
 }
 
-func (w *state) pause(i int) { w.nodes[i].paused, w.nodes[i].slept = true, w.story.Sessions != nil }
+func (n *node) pause() { n.paused, n.slept = true, n.w.story.Sessions != nil }
 
-func (w *state) resume(i int) {
-	n := &w.nodes[i]
+func (n *node) resume() {
 	wait := n.wait
 	n.paused, n.wait = false, nil
-	w.step(i, engine.Tick{})
+	n.give(engine.Tick{})
 	for _, in := range wait {
-		w.step(i, in)
+		n.give(in)
 	}
 }
 
-func (w *state) ret(i, t int) {
-	n := &w.nodes[i]
+// ret lets a handler return.
+func (n *node) ret(t int, failed bool) {
 	id := n.Handlers[t].Tenure
 	n.Handlers.Remove(id)
-	w.step(i, engine.Returned{Tenure: id})
+	n.give(engine.Returned{Tenure: id, Failed: failed})
 }
 
-func (w *state) fail(i, t int) {
-	n := &w.nodes[i]
-	id := n.Handlers[t].Tenure
-	n.Handlers.Remove(id)
-	w.step(i, engine.Returned{Tenure: id, Failed: true})
-}
-
-func (w *state) mark(i, t int) {
-	h := w.nodes[i].Handlers[t]
+func (n *node) mark(t int) {
+	h := n.Handlers[t]
 	at := h.Script.(int) + 1
 	h.Marks, h.Script = h.Marks+1, at
-	w.step(i, engine.Marks{Tenure: h.Tenure, Mark: checkpoint.Mark{Position: strconv.Itoa(at)}, Seq: h.Marks, Flush: h.Marks})
+	n.give(engine.Marks{Tenure: h.Tenure, Mark: checkpoint.Mark{Position: strconv.Itoa(at)}, Seq: h.Marks, Flush: h.Marks})
 }

@@ -45,7 +45,7 @@ func (w *state) calmDown(newest bool, known map[uint64]bool) error {
 	w.left, w.until = Story{}, engine.Never
 	for i := range w.nodes {
 		if w.nodes[i].paused {
-			w.resume(i)
+			w.nodes[i].resume()
 		}
 	}
 	var way []uint64
@@ -60,7 +60,7 @@ func (w *state) calmDown(newest bool, known map[uint64]bool) error {
 			break
 		}
 		way = append(way, h)
-		now, missing := w.aims()
+		now, missing := aim{w}.all()
 		switch {
 		case missing == nil && since != engine.Never && now == as && w.now >= since.Add(stays):
 			end = engine.Never
@@ -88,7 +88,7 @@ func (w *state) next(newest bool) bool {
 	for i := range w.nodes {
 		for t, h := range w.nodes[i].Handlers {
 			if (h.Soft || h.Over) && !w.nodes[i].dead {
-				w.ret(i, t)
+				w.nodes[i].ret(t, false)
 				return true
 			}
 		}
@@ -124,8 +124,11 @@ type aims struct {
 	generations int64 // the sum
 }
 
-// aims returns what must not change any more, and an error that says what is missing.
-func (w *state) aims() (now aims, missing error) {
+// An aim is a state that has to reach its goal.
+type aim struct{ *state }
+
+// all returns what must not change any more, and an error that says what is missing.
+func (w aim) all() (now aims, missing error) {
 	if !w.lives() {
 		return aims{}, nil
 	}
@@ -169,9 +172,9 @@ func (w *state) aims() (now aims, missing error) {
 }
 
 // obeys reports an error unless the drains and the pins that can be obeyed are obeyed.
-func (w *state) obeys(rows map[string]lease.Row) (missing error) {
+func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 	wished := func(kind lease.WishKind, subject string) bool {
-		return slices.ContainsFunc(w.wished(), func(of lease.Wish) bool { return of.Kind == kind && of.Subject == subject })
+		return slices.ContainsFunc(operator{w.state}.wished(), func(of lease.Wish) bool { return of.Kind == kind && of.Subject == subject })
 	}
 	open := func(name string) bool {
 		at := slices.IndexFunc(w.nodes, func(n node) bool { return n.name() == name })
@@ -181,11 +184,21 @@ func (w *state) obeys(rows map[string]lease.Row) (missing error) {
 		return nil
 	}
 	anyOpen := slices.ContainsFunc(w.nodes, func(n node) bool { return open(n.name()) })
-	for _, of := range w.wished() {
+	for _, of := range (operator{w.state}).wished() {
+		disobeyed := func(string, lease.Row) bool { return false }
+		switch of.Kind {
+		case lease.WishDrain:
+			disobeyed = func(_ string, row lease.Row) bool { return anyOpen && row.Owner.Name == of.Subject }
+		case lease.WishPin:
+			disobeyed = func(shard string, row lease.Row) bool {
+				return shard == of.Subject && open(of.To) && row.Owner.Name != of.To
+			}
+		case lease.WishCordon: // a cordoned worker may hold any shards
+		default:
+			missing = errors.Join(missing, fmt.Errorf("obeys does not know what is demanded by %v", of))
+		}
 		for shard, row := range rows {
-			drains := of.Kind == lease.WishDrain && anyOpen && row.Owner.Name == of.Subject
-			pins := of.Kind == lease.WishPin && shard == of.Subject && open(of.To) && row.Owner.Name != of.To
-			if drains || pins {
+			if disobeyed(shard, row) {
 				missing = errors.Join(missing, fmt.Errorf("%s is held by %v: %v", shard, row.Owner, of))
 			}
 		}
@@ -194,7 +207,7 @@ func (w *state) obeys(rows map[string]lease.Row) (missing error) {
 }
 
 // serves reports an error unless a living worker serves the shard.
-func (w *state) serves(shard string, row lease.Row) error {
+func (w aim) serves(shard string, row lease.Row) error {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		if !n.up() || n.paused || n.name() != row.Owner.Name {
@@ -208,7 +221,7 @@ func (w *state) serves(shard string, row lease.Row) error {
 }
 
 // listed returns the names of the shards that the source of some living worker lists.
-func (w *state) listed() map[string]bool {
+func (w aim) listed() map[string]bool {
 	all := map[string]bool{}
 	for i := range w.nodes {
 		if w.nodes[i].up() {
@@ -223,11 +236,36 @@ func (w *state) listed() map[string]bool {
 // up reports whether a node runs and is meant to go on.
 func (n *node) up() bool { return n.Engine != nil && !n.dead && !n.stopped }
 
-func (w *state) lives() bool {
+func (w aim) lives() bool {
 	for i := range w.nodes {
 		if w.nodes[i].up() {
 			return true
 		}
 	}
 	return false
+}
+
+// callersServed returns the aims of a story of sessions. It returns an error if a caller still waits, or if the row and
+// what a living session holds differ.
+func (w aim) callersServed() (now aims, missing error) {
+	row := w.row(wantedLease)
+	now.generations = row.Generation
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !n.up() {
+			continue
+		}
+		if n.waits > 0 {
+			missing = errors.Join(missing, fmt.Errorf("the caller of %s still waits; the row is %v", n.name(), row))
+		}
+		if row.Owner.Name == n.name() {
+			missing = errors.Join(missing, w.serves(wantedLease, row))
+		}
+		for _, h := range n.Handlers {
+			if h.Generation != row.Generation {
+				missing = errors.Join(missing, fmt.Errorf("%s holds %v, and has not noticed that it is over; the row is %v", n.name(), h.Tenure, row))
+			}
+		}
+	}
+	return now, missing
 }

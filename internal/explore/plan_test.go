@@ -140,6 +140,21 @@ func wishStories() []explore.Story {
 	}
 }
 
+// TestEveryWishIsExplored: some story has a wish of each kind.
+func TestEveryWishIsExplored(t *testing.T) {
+	explored := map[lease.WishKind]bool{}
+	for _, s := range wishStories() {
+		for _, wish := range s.Wish {
+			explored[wish.Kind] = true
+		}
+	}
+	for _, kind := range lease.WishKinds() {
+		if !explored[kind] {
+			t.Errorf("no story has the wish %q: add one to wishStories, and what the wish demands to state.obeys", kind)
+		}
+	}
+}
+
 func planStories() []explore.Story {
 	var all []explore.Story
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {

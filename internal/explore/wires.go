@@ -31,8 +31,8 @@ func (n *node) Wire(o engine.Output) {
 	case engine.Link:
 		n.wires = append(n.wires, wire{Link: o})
 		if n.w.reaches(o) {
-			n.w.step(n.i, engine.Linked{Peer: o.Peer, Address: o.Address, Shows: engine.Answers})
-			n.w.step(int(o.Address[0]-'a'), engine.Visited{})
+			n.give(engine.Linked{Peer: o.Peer, Address: o.Address, Shows: engine.Answers})
+			n.w.nodes[o.Address[0]-'a'].give(engine.Visited{})
 		}
 	case engine.Unlink:
 		n.wires = slices.DeleteFunc(slices.Clone(n.wires), func(l wire) bool { return l.Peer == o.Peer })
@@ -46,24 +46,24 @@ func (w *state) reaches(link engine.Link) bool {
 }
 
 // wireMoves are what a worker may be told about its peers.
-func (w *state) wireMoves(i int) (all []move) {
-	n := &w.nodes[i]
+func (n *node) wireMoves() (all []move) {
+	i := n.i
 	if n.dead || n.paused {
 		return nil
 	}
 	for at, l := range n.wires {
-		reaches, name := w.reaches(l.Link), n.name()
+		reaches, name := n.w.reaches(l.Link), n.name()
 		switch {
 		case l.told && reaches:
-			all = append(all, move{name + " learns that " + l.Address + " lives", func(w *state) { w.tell(i, at, engine.Answers) }})
+			all = append(all, move{name + " learns that " + l.Address + " lives", func(w *state) { w.nodes[i].tell(at, engine.Answers) }})
 		case l.told:
 		case !reaches:
-			all = append(all, move{name + " learns that " + l.Address + " is dead", func(w *state) { w.tell(i, at, engine.Refuses) }})
-		case w.left.Proofs > 0:
+			all = append(all, move{name + " learns that " + l.Address + " is dead", func(w *state) { w.nodes[i].tell(at, engine.Refuses) }})
+		case n.w.left.Proofs > 0:
 			all = append(all, move{name + " is told that " + l.Address + " is dead", func(w *state) {
 				w.left.Proofs--
 				w.nodes[l.Address[0]-'a'].lied = true
-				w.tell(i, at, engine.Replies)
+				w.nodes[i].tell(at, engine.Replies)
 			}})
 		}
 	}
@@ -71,12 +71,11 @@ func (w *state) wireMoves(i int) (all []move) {
 }
 
 // tell gives a worker what an attempt has shown.
-func (w *state) tell(i, at int, shows engine.Shown) {
-	n := &w.nodes[i]
+func (n *node) tell(at int, shows engine.Shown) {
 	n.wires = slices.Clone(n.wires)
 	n.wires[at].told = shows != engine.Answers
 	l := n.wires[at].Link
-	w.step(i, engine.Linked{Peer: l.Peer, Address: l.Address, Shows: shows})
+	n.give(engine.Linked{Peer: l.Peer, Address: l.Address, Shows: shows})
 }
 
 // nextWire lets a worker learn the truth about a peer, and reports whether there was anything to learn.
@@ -85,7 +84,7 @@ func (w *state) nextWire() bool {
 	w.left.Proofs = 0
 	defer func() { w.left = left }()
 	for i := range w.nodes {
-		if moves := w.wireMoves(i); len(moves) > 0 {
+		if moves := w.nodes[i].wireMoves(); len(moves) > 0 {
 			moves[0].do(w)
 			return true
 		}

@@ -8,7 +8,6 @@ package explore
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,10 +16,8 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/digest"
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/judge"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
-	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -56,20 +53,19 @@ type Story struct {
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
 type state struct {
-	story         *Story
-	now           engine.Instant
-	until         engine.Instant
-	store         *virtual.Deletable
-	table         virtual.Table  // of that store
-	records       []record       // what stands in the table, sorted by key, as hashes
-	stands        []lease.Record // the records themselves, in the same order
-	nodes         []node
-	calls         []call                 // under way, in the order they were sent
-	left          Story                  // what may still happen
-	wanted        map[engine.Tenure]bool // what some seat has requested
-	highest       int64                  // the highest revision of a plan
-	sessionRecord                        // only in stories of sessions
-	fault         error
+	story   *Story
+	now     engine.Instant
+	until   engine.Instant
+	store   *virtual.Deletable
+	table   virtual.Table  // of that store
+	records []record       // what stands in the table, sorted by key, as hashes
+	stands  []lease.Record // the records themselves, in the same order
+	nodes   []node
+	calls   []call // under way, in the order they were sent
+	left    Story  // what may still happen
+	promises
+	command lease.Write // the operator's command that has not arrived; zero: there is none
+	fault   error
 }
 
 // A record is what stands in the table, as a hash.
@@ -105,20 +101,20 @@ type call struct {
 	due engine.Instant // of a planner that takes long: when its node is told that there is no plan; 0: it is quick
 }
 
-const ttl = 9 * time.Second
+const (
+	ttl   = 9 * time.Second
+	drain = 6 * time.Second
+)
 
 var errSilence = errors.New("no answer")
 
 func newState(s *Story) *state {
-	w := &state{story: s, store: virtual.NewDeletable(), wanted: map[engine.Tenure]bool{}, left: *s, nodes: make([]node, s.Workers)}
-	if s.Sessions != nil {
-		w.sessionRecord = newSessionRecord()
-	}
+	w := &state{story: s, store: virtual.NewDeletable(), promises: newPromises(), left: *s, nodes: make([]node, s.Workers)}
 	w.bind()
 	for i := range w.nodes {
 		w.nodes[i].Wake = engine.Never
 		if i < s.Settled || s.Settled == 0 {
-			w.enter(i)
+			w.nodes[i].enter()
 		}
 	}
 	return w
@@ -133,10 +129,10 @@ func (w *state) bind() {
 	}
 }
 
-func (w *state) enter(i int) {
-	n := &w.nodes[i]
+func (n *node) enter() {
+	w := n.w
 	c := engine.Config{
-		Group: "g", Name: n.name(), TTL: ttl, Drain: 6 * time.Second,
+		Group: "g", Name: n.name(), TTL: ttl, Drain: drain,
 		Handoff: w.story.Mode, MaxMoves: 100,
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
@@ -148,7 +144,7 @@ func (w *state) enter(i int) {
 		c.Planner = "user"
 	}
 	n.Engine = w.maker()(c, n.Moment())
-	w.step(i, engine.Tick{})
+	n.give(engine.Tick{})
 }
 
 func (n *node) name() string { return string(rune('a' + n.i)) }
@@ -167,8 +163,7 @@ func (w *state) wall() time.Time {
 func (w *state) clone() *state {
 	c := *w
 	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
-	c.calls, c.wanted = slices.Clone(w.calls), maps.Clone(w.wanted)
-	c.nodes, c.sessionRecord = slices.Clone(w.nodes), w.sessionRecord.clone()
+	c.calls, c.nodes, c.promises = slices.Clone(w.calls), slices.Clone(w.nodes), w.promises.clone()
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		n.Host, n.wait = n.Host.Clone(), slices.Clone(n.wait)
@@ -177,9 +172,8 @@ func (w *state) clone() *state {
 	return &c
 }
 
-// step gives a node an input.
-func (w *state) step(i int, in engine.Input) {
-	n := &w.nodes[i]
+// give gives a node an input.
+func (n *node) give(in engine.Input) {
 	switch {
 	case n.dead || n.Engine == nil:
 	case n.paused:
@@ -206,7 +200,7 @@ func (n *node) Stepped(_ engine.Input, out []engine.Output) {
 // Call puts a call on its way. The store proves at once that it is the same table.
 func (n *node) Call(o engine.Output) {
 	if _, verify := o.(engine.Verify); verify {
-		n.w.step(n.i, n.w.table.Serve(n.sender(), o))
+		n.give(n.w.table.Serve(n.sender(), o))
 		return
 	}
 	n.w.calls = append(n.w.calls, call{node: n.i, out: o, text: describe(o)})
@@ -216,7 +210,7 @@ func (n *node) sender() virtual.Sender { return virtual.Sender{Name: n.name()} }
 
 // Poll lists the shards at once.
 func (n *node) Poll() {
-	n.w.step(n.i, engine.Source{Shards: n.w.source(n.i), Complete: true})
+	n.give(engine.Source{Shards: n.w.source(n.i), Complete: true})
 }
 
 // source is what the source of a worker lists.
@@ -238,34 +232,6 @@ func (n *node) Plan(o engine.Plan) {
 	n.w.calls = append(n.w.calls, call{node: n.i, out: o, text: "the planner"})
 }
 
-// Start begins a handler, which knows its position.
-func (n *node) Start(h *virtual.Handler, o engine.Start) {
-	for _, other := range n.Handlers {
-		if other.Shard == h.Shard {
-			n.w.blame("%s starts %v while its handler of %v runs", n.name(), o.Tenure, other.Tenure)
-		}
-	}
-	h.Script = position(o.Checkpoint.Position)
-	n.checkStart(o)
-}
-
-// Drain and Over leave it open when the handler returns. A living owner is stopped for another
-// worker only if a seat has requested the shard.
-func (n *node) Drain(_ *virtual.Handler, o engine.Drain) { n.given(o.Tenure, o.Cause) }
-func (n *node) Over(_ *virtual.Handler, o engine.Over) {
-	n.given(o.Tenure, o.Cause)
-	n.checkOver(o)
-}
-
-func (n *node) given(t engine.Tenure, cause event.Cause) {
-	if cause == event.CauseHandedOff && !n.w.wanted[t] {
-		n.w.blame("%s gives %v to another worker, and no seat has requested it", n.name(), t)
-	}
-	if cause == event.CauseStopped && !n.stopped {
-		n.w.blame("%s stops %v, and was not asked to stop", n.name(), t)
-	}
-}
-
 func position(s string) (n int) {
 	_, _ = fmt.Sscan(s, &n)
 	return n
@@ -283,61 +249,6 @@ func (w *state) serve(c call) engine.Input {
 		return engine.Planned{Ask: o.Ask, To: rebalance.Even{}.Plan(o.View)}
 	}
 	return w.table.Serve(w.nodes[c.node].sender(), c.out)
-}
-
-// Accepted checks a write that the table has accepted, and notes it.
-func (w *state) Accepted(by virtual.Sender, write lease.Write, after lease.Record) {
-	before := w.put(write.Key(), after)
-	if seat, ok := before.(lease.Seat); ok && after == nil && w.story.Sessions != nil {
-		w.deletedAt[seat.Incarnation] = w.now
-	}
-	w.advises(by, before, after)
-	next, ok := after.(lease.Row)
-	if !ok {
-		return
-	}
-	old, _ := before.(lease.Row)
-	accepted := judge.Accepted{Before: old, After: next, Write: write, By: by.Name}
-	if err := accepted.Check(checkpoint.Decimal); err != nil {
-		w.blame("%w", err)
-	}
-	w.checkSessionWrite(accepted)
-	if next.Last.Reason == lease.ReasonExpired && next.Generation > old.Generation {
-		w.expired(old)
-	}
-}
-
-// advises checks the records that are no rows, and notes what they request.
-func (w *state) advises(by virtual.Sender, before, after lease.Record) {
-	switch after := after.(type) {
-	case lease.Seat:
-		for _, want := range after.Wants {
-			w.wanted[engine.Tenure{Shard: want.Shard, Generation: want.Generation}] = true
-		}
-	case lease.Plan:
-		if old, ok := before.(lease.Plan); (!ok || old.Revision != after.Revision) && after.Revision <= w.highest {
-			w.blame("%s opens revision %d, and there was revision %d", by.Name, after.Revision, w.highest)
-		}
-		w.highest = max(w.highest, after.Revision)
-	case lease.Target:
-		if old, ok := before.(lease.Target); ok && old.Revision >= after.Revision {
-			w.blame("%s writes a target of revision %d over one of revision %d", by.Name, after.Revision, old.Revision)
-		}
-	}
-}
-
-// expired: when a shard is claimed as a dead owner's, the owner is dead, or paused,
-// or has ended its tenure by itself.
-func (w *state) expired(old lease.Row) {
-	i := int(old.Owner.Name[0] - 'a')
-	n := &w.nodes[i]
-	if n.dead || n.paused || n.lied {
-		return
-	}
-	h := n.Handlers.Of(engine.Tenure{Shard: old.Shard, Generation: old.Generation})
-	if h != nil && !h.Over && w.now < n.Engine.Status().Trust {
-		w.blame("%s was taken from %s, who is well and holds it", old.Shard, n.name())
-	}
 }
 
 // put notes what stands in the table, nothing after a deletion, and returns what stood there.

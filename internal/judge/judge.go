@@ -1,18 +1,26 @@
-// Package judge checks every accepted write of a lease row against the promises that hold for
-// the rows themselves:
+// Package judge checks what a fleet does against the promises. Every world of the tests uses it: the simulator, the
+// explorers, the storm, the measurement of large fleets and the engine's tests.
+//
+// Of every accepted write of a lease row, [Accepted.Check] checks what the rows show:
 //
 //	S1  the accepted checkpoints of a shard are ordered by generation, and each is made by the
 //	    owner of its generation
 //	S2  no position moves back, and no transfer changes the checkpoint
 //	S3  generations only grow, one generation has one owner, and no write is applied twice
 //
-// An operator's rewind and a removal are exceptions to S2. Seats are not checked, because
-// nothing is promised about them except time.
+// An operator's rewind and a removal are exceptions to S2. A [Judge] also remembers what two rows do not show: earlier
+// writes, and in a [History] what became of each generation. A [Store] is a judge in front of a store.
 //
-// [Accepted.Check] is a pure function of the row before a write, the row after it, and the write.
-// A [Judge] also remembers what two rows do not show: earlier owners and earlier writes. A [Store]
-// is a judge in front of a store. The simulator, the explorers, the storm, the measurement of large
-// fleets and the engine's tests use these checks; each adds the checks of what it alone can see.
+// A world that sees workers, sessions or handlers also checks what they do. It states what it alone knows in a narrow
+// struct, and a fact that it does not know in the way that excuses the worker:
+//
+//	[History.Start]      a tenure starts once, for its owner, where the stored position is (S2, S3)
+//	[History.Committed]  a commit that is reported as accepted was stored (S4)
+//	[End]                a handler is told to wind down, or a tenure ends, only for a reason (S4)
+//	[Handover]           a worker takes a lease, or gives it up, only if it is entitled to (S4)
+//	[Seats]              nobody is evicted before its time (S4)
+//	[Revision]           no worker replaces a plan or a target by an earlier one
+//	[Register]           accepted effects follow generations, and each generation has one process
 package judge
 
 import (
@@ -90,44 +98,35 @@ func (a Accepted) rewinds() bool {
 	return a.Before.Owner.IsZero() && a.After.Owner.IsZero() && a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced
 }
 
-// A Judge checks the writes of one table, and remembers its history. It must see every write.
+// A Judge checks the writes of the leases of one group, and remembers their history. It must see every write.
 type Judge struct {
-	order  checkpoint.Order
-	rows   map[lease.Key]lease.Row
-	owners map[tenure]lease.Owner
+	History
+	order checkpoint.Order
+	rows  map[string]lease.Row
 	// Invariant: a write that is in neither of these was stored two calls of Forget ago, or never.
 	stored map[lease.WriteID]bool
 	older  map[lease.WriteID]bool // the writes before the last call of Forget
 }
 
-// A tenure is a generation of a shard.
-type tenure struct {
-	lease.Key
-	generation int64
-}
-
 // New returns a judge of an empty table. Positions are compared by order.
 func New(order checkpoint.Order) *Judge {
-	return &Judge{
-		order: order, rows: map[lease.Key]lease.Row{}, owners: map[tenure]lease.Owner{},
-		stored: map[lease.WriteID]bool{}, older: map[lease.WriteID]bool{},
-	}
+	return &Judge{History{}, order, map[string]lease.Row{}, map[lease.WriteID]bool{}, map[lease.WriteID]bool{}}
 }
 
 // Clone returns a copy of the judge.
 func (j *Judge) Clone() *Judge {
-	return &Judge{j.order, maps.Clone(j.rows), maps.Clone(j.owners), maps.Clone(j.stored), maps.Clone(j.older)}
+	return &Judge{maps.Clone(j.History), j.order, maps.Clone(j.rows), maps.Clone(j.stored), maps.Clone(j.older)}
 }
 
 // Accepted records a write by the worker of that name, and the row that resulted. It returns an
 // error for every promise that the write has broken.
 func (j *Judge) Accepted(w lease.Write, by string, after lease.Row) error {
-	return j.saw(w.ID(), Accepted{After: after, Write: w, By: by})
+	return j.saw(w.ID(), Accepted{Before: j.Row(after.Shard), After: after, Write: w, By: by})
 }
 
 // Saw is Accepted for a caller that knows only the id of the write.
 func (j *Judge) Saw(id lease.WriteID, after lease.Row) error {
-	return j.saw(id, Accepted{After: after})
+	return j.saw(id, Accepted{Before: j.Row(after.Shard), After: after})
 }
 
 func (j *Judge) saw(id lease.WriteID, a Accepted) error {
@@ -136,34 +135,23 @@ func (j *Judge) saw(id lease.WriteID, a Accepted) error {
 		twice = fmt.Errorf("S3: write %s was applied twice", id)
 	}
 	j.stored[id] = true
-	key := a.After.Key()
-	a.Before = j.rows[key]
-	j.rows[key] = a.After
-	t := tenure{key, a.After.Generation}
+	j.rows[a.After.Shard] = a.After
 	// Only a table that went back can hide this from Check.
-	if owner, known := j.owners[t]; known && owner != a.After.Owner && a.Before.Generation != t.generation {
-		two = fmt.Errorf("S3: generation %d had the owner %v, and now has %v", t.generation, owner, a.After.Owner)
+	if of, known := j.History[TenureOf(a.After)]; known && of.Owner != a.After.Owner && a.Before.Generation != a.After.Generation {
+		two = fmt.Errorf("S3: generation %d had the owner %v, and now has %v", a.After.Generation, of.Owner, a.After.Owner)
 	}
-	j.owners[t] = a.After.Owner
+	j.History.Saw(a, j.order)
 	return errors.Join(twice, two, a.Check(j.order))
 }
 
-// Row returns the row as the last write left it; false if there was none.
-func (j *Judge) Row(k lease.Key) (lease.Row, bool) {
-	r, there := j.rows[k]
-	return r, there
-}
-
-// Owner returns the owner of a generation; none if the generation was never stored.
-func (j *Judge) Owner(k lease.Key, generation int64) lease.Owner {
-	return j.owners[tenure{k, generation}]
-}
+// Row returns the row of a shard as the last write left it; the zero row if there was none.
+func (j *Judge) Row(shard string) lease.Row { return j.rows[shard] }
 
 // Stored reports whether that write was stored and is not forgotten.
 func (j *Judge) Stored(id lease.WriteID) bool { return j.stored[id] || j.older[id] }
 
 // Forget forgets the writes before the last call of Forget, for a caller that knows that none
-// of them is still under way. Owners are never forgotten.
+// of them is still under way. The history is never forgotten.
 func (j *Judge) Forget() { j.older, j.stored = j.stored, map[lease.WriteID]bool{} }
 
 // Restored tells the judge that the table went back in time, to these rows. A write that was
@@ -173,6 +161,6 @@ func (j *Judge) Restored(rows []lease.Row) {
 	clear(j.stored)
 	clear(j.older)
 	for _, r := range rows {
-		j.rows[r.Key()] = r
+		j.rows[r.Shard] = r
 	}
 }

@@ -15,7 +15,7 @@ func adviceMutants() []mutant {
 			swap(`of.begun >= since`, `of.begun > since`), inTranscript, "TestTranscripts"},
 		{"a worker that has left in good order is no reason to hurry", "internal/engine.Engine.sawSeats",
 			swap(`!p.seat.Leaving && _`, `e.peers.find(p.seat.Incarnation) == nil`), inScale, "TestChangesOfALargeFleet/every_worker_is_replaced"},
-		{"a leaving worker knows from hints that others expect its shards", "internal/engine.layout.assign",
+		{"a leaving worker knows from hints that others expect its shards", "internal/engine.assignment.assign",
 			swap(`owner != to`, `owner != to && len(next) > fewest`), inTranscript, "TestTranscripts"},
 	}
 }

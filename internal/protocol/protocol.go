@@ -205,7 +205,7 @@ func Yield(r lease.Row, h lease.Hold, to lease.Owner, e End, s Stamp) (lease.Wri
 	if to.Incarnation == h.Incarnation {
 		return lease.Write{}, rule(r, name, ErrSelf)
 	}
-	if e.Reason != lease.ReasonHandoff && e.Reason != lease.ReasonDrainTimeout {
+	if EndingOf(e.Reason) != Moved {
 		return lease.Write{}, rule(r, name, ErrReason)
 	}
 	if err := to.Validate(); err != nil {
@@ -222,7 +222,7 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 		return lease.Write{}, rule(r, name, ErrReason)
 	}
 	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {
-		if !e.Excused && (e.Reason == lease.ReasonFailed || e.Reason == lease.ReasonStalled) {
+		if !e.Excused && EndingOf(e.Reason) == Failed {
 			fail(next, h.Generation, e.Reason)
 		}
 	})

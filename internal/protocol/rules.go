@@ -91,7 +91,7 @@ func (c Command) transfer(reason lease.Reason, did string) lease.Transfer {
 func fail(r *lease.Row, ended int64, reason lease.Reason) {
 	attempts := min(r.Attempts(), math.MaxInt64-1)
 	errors := min(r.Failed(), attempts)
-	if reason != lease.ReasonExpired {
+	if EndingOf(reason) == Failed {
 		errors++
 	}
 	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors, Workers: attr.AddFailed(r.Failures.Workers, r.Last.From, attempts)}

@@ -22,8 +22,8 @@ func Ailments() []Ailment {
 	spoil := func(key func(*world) lease.Key) func(*world) {
 		return func(w *world) { w.table.Unreadable[key(w)] = true }
 	}
-	// every repeats something until trouble ends.
-	every := func(lease time.Duration, do func(*world)) func(*world) {
+	// repeat repeats something until trouble ends.
+	repeat := func(lease time.Duration, do func(*world)) func(*world) {
 		return func(w *world) {
 			var next func()
 			next = func() {
@@ -38,28 +38,28 @@ func Ailments() []Ailment {
 	sick := func(t temper) func(*world) {
 		return func(w *world) {
 			n := w.newcomer()
-			n.boot(w.config())
+			n.boot()
 			n.host.sick = t
 		}
 	}
 	return []Ailment{
-		{Name: "the plan is unreadable", ail: spoil(func(*world) lease.Key { return lease.Plan{Group: group}.Key() })},
+		{Name: "the plan is unreadable", ail: spoil(func(*world) lease.Key { return planKey() })},
 		{Name: "nothing", ail: func(*world) {}},
-		{Name: "a row is unreadable", ail: spoil(func(w *world) lease.Key { return rowKey(w.streams[0].name) })},
+		{Name: "a row is unreadable", ail: spoil(func(w *world) lease.Key { return rowKey(w.streams.all[0].name) })},
 		{Name: "a seat is unreadable", ail: spoil(func(w *world) lease.Key {
-			return lease.Key{Group: group, Kind: lease.KindSeat, Name: string(w.nodes[0].me)}
+			return seatKey(w.nodes[0].me)
 		})},
 		{Name: "a target is unreadable", ail: spoil(func(w *world) lease.Key {
-			return lease.Target{Group: group, Incarnation: w.nodes[0].me}.Key()
+			return targetKey(w.nodes[0].me)
 		})},
-		{Name: "the plan is deleted every six lease times", ail: every(6, func(w *world) { w.store.unplan(); w.judge.unadvised(lease.Plan{Group: group}.Key()) })},
-		{Name: "the plan is deleted every lease time", ail: every(1, func(w *world) { w.store.unplan(); w.judge.unadvised(lease.Plan{Group: group}.Key()) })},
-		{Name: "advice is deleted every lease time", ail: every(1, func(w *world) { w.unadvise() })},
+		{Name: "the plan is deleted every six lease times", ail: repeat(6, func(w *world) { w.deletePlan() })},
+		{Name: "the plan is deleted every lease time", ail: repeat(1, func(w *world) { w.deletePlan() })},
+		{Name: "advice is deleted every lease time", ail: repeat(1, func(w *world) { deleteAdvice(&w.faults, AdviceDeleted, nil) })},
 		{Name: "the source cannot be listed", ail: func(w *world) { w.set.source = 1 }},
 		{Name: "no preparation succeeds", set: func(s *settings) { s.prepare = time.Second }, ail: func(w *world) { w.set.hook = 1 }},
-		{Name: "one worker cannot write", ail: every(1, func(w *world) { w.nodes[0].blocked[1] = true })},
-		{Name: "one worker cannot read", ail: every(1, func(w *world) { w.nodes[0].blocked[0] = true })},
-		{Name: "one worker can write its seat only", ail: every(1, func(w *world) { w.nodes[0].mute = true })},
+		{Name: "one worker cannot write", ail: repeat(1, func(w *world) { w.nodes[0].blocked[1] = true })},
+		{Name: "one worker cannot read", ail: repeat(1, func(w *world) { w.nodes[0].blocked[0] = true })},
+		{Name: "one worker can write its seat only", ail: repeat(1, func(w *world) { w.nodes[0].mute = true })},
 		{Name: "the table is down", ail: func(w *world) { w.net.down = true }},
 		{Name: "there is too little room", set: func(s *settings) { s.limit = 1 }, ail: func(*world) {}},
 		{Name: "handlers fail at once on one host", ail: sick(failing)},
@@ -68,7 +68,7 @@ func Ailments() []Ailment {
 		{Name: "handlers mark nothing on one host", ail: sick(silent)},
 		{Name: "one host is busy", ail: func(w *world) {
 			n := w.newcomer()
-			n.boot(w.config())
+			n.boot()
 			n.host.cost = 20 * time.Millisecond
 		}},
 	}
@@ -77,33 +77,32 @@ func Ailments() []Ailment {
 // Run simulates the ailment in a fleet of so many workers, and then the same as after every
 // trouble.
 func (a Ailment) Run(workers int, seed uint64, log func(string)) Result {
-	w := newWorld(seed)
-	w.log = log
+	w := newWorld(seed, log)
 	w.set = settings{
 		ttl: 3 * time.Second, drain: 3 * time.Second, pace: 200 * time.Millisecond, wind: 100 * time.Millisecond,
 		retention: time.Minute, nodes: workers, streams: 2 * workers, every: 50 * time.Millisecond, commits: time.Second, flush: 0.05,
 		backoff: 200 * time.Millisecond, audit: time.Minute, rest: 30 * time.Second, exact: true,
-		handoff: pick(w, rebalance.Eager, rebalance.Cooperative), poll: 10 * time.Second,
+		handoff: pick(w.chance, rebalance.Eager, rebalance.Cooperative), poll: 10 * time.Second,
 	}
 	if a.set != nil {
 		a.set(&w.set)
 	}
 	w.populate()
-	w.settle()
+	rest{w}.settle()
 	w.peace, w.strict = false, false
 	a.ail(w)
 	for _, change := range []func(){
-		func() { w.addStream("late", w.set.every) },
+		func() { w.streams.add("late", w.set.every, w.Now()) },
 		func() { w.nodes[1].crash() },
-		func() { w.nodes[1].boot(w.config()) },
-		func() { w.reshard(Split) },
+		func() { w.nodes[1].boot() },
+		func() { reshard(&w.faults, Split, nil) },
 	} {
 		change()
-		w.disturb()
-		w.run(w.standsStill() + 4*w.set.ttl)
+		w.silence.disturb()
+		w.run(w.set.standsStill() + 4*w.set.ttl)
 	}
-	w.settle()
-	w.calmLife()
+	rest{w}.settle()
+	life{rest{w}}.all()
 	r := w.result()
 	if r.Err != nil {
 		r.Err = fmt.Errorf("%s, %d workers: %w", a.Name, workers, r.Err)

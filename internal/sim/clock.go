@@ -8,10 +8,10 @@ import (
 )
 
 // pause stops the process for d; with its monotonic clock, if the whole machine
-// sleeps.
-func (n *node) pause(d time.Duration, suspended bool) {
+// sleeps. It reports whether the process was running.
+func (n *node) pause(d time.Duration, suspended bool) bool {
 	if n.Paused() || !n.Up() {
-		return
+		return false
 	}
 	n.w.trace("pause", n.Name, func() string { return d.String() })
 	n.Pause()
@@ -25,6 +25,7 @@ func (n *node) pause(d time.Duration, suspended bool) {
 			n.resume()
 		}
 	})
+	return true
 }
 
 // resume goes on with what has come meanwhile. In what order its goroutines get
@@ -32,7 +33,7 @@ func (n *node) pause(d time.Duration, suspended bool) {
 func (n *node) resume() {
 	n.w.trace("resume", n.Name, nil)
 	n.resumed = n.w.Now()
-	n.w.disturb()
+	n.w.silence.disturb()
 	n.Resume(func() time.Duration { return n.w.between(0, 2*time.Millisecond) })
 }
 
@@ -43,7 +44,7 @@ func (n *node) Moment() engine.Moment { return n.MomentOf(n.ticket()) }
 func (n *node) ticket() string {
 	var room [40]byte
 	number := n.w.Unique()
-	b := strconv.AppendUint(room[:0], 1<<32|uint64(n.w.chance.Uint32()), 16)[1:] // eight digits
+	b := strconv.AppendUint(room[:0], 1<<32|uint64(n.w.Uint32()), 16)[1:] // eight digits
 	b = append(b, n.Name...)
 	return string(strconv.AppendUint(b, number, 16))
 }
@@ -56,12 +57,12 @@ func (n *node) notBusy(in engine.Input) {
 		n.ticked, n.ticks = now, 0
 	}
 	if n.ticks++; n.ticks > 100 {
-		n.w.fault("%s: busy: %d steps at one instant", n.Name, n.ticks)
+		n.w.blame("%s: busy: %d steps at one instant", n.Name, n.ticks)
 	}
 	if now-n.second >= time.Second {
 		n.second, n.inSecond = now, 0
 	}
 	if n.inSecond++; n.inSecond > 3000 {
-		n.w.fault("%s: busy: %d steps in one second", n.Name, n.inSecond)
+		n.w.blame("%s: busy: %d steps in one second", n.Name, n.inSecond)
 	}
 }

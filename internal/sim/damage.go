@@ -1,17 +1,24 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What happens to the table itself: it goes back in time, records of it are spoilt, and
-// what is old enough is swept.
+// What happens to the table itself: it goes back in time, and what is old enough is swept.
+
+// A backup is the snapshot of a table, and what became of the table that was restored from one.
+type backup struct {
+	w        *world
+	snapshot *snapshot
+	keeping  bool          // one is to be taken soon
+	went     bool          // the table is an older one, and nobody has adopted it yet
+	restored time.Duration // when the table last went back; 0: never
+	adopted  time.Duration
+}
 
 // A snapshot is the table at some moment, to be restored.
 type snapshot struct {
@@ -19,156 +26,116 @@ type snapshot struct {
 	at    time.Duration
 }
 
+// lately reports whether the table went back not long ago: what engines believe may
+// then be ahead of it.
+func (b *backup) lately() bool {
+	return b.restored > 0 && (b.went || b.w.Now()-b.adopted < 15*b.w.set.ttl)
+}
+
 // goBack restores the table as it was some time ago. Such a thing takes its time:
 // meanwhile there is no table, for longer than anybody trusts itself.
 //
-// skewed: and nobody's clock is right. A row that was lost and is made anew begins with
+// SkewedRestore: and nobody's clock is right. A row that was lost and is made anew begins with
 // the seconds of its maker's clock, so from the snapshot until the restore clocks are off
 // by less than that takes. Before and after they may be an hour ahead: the rows of then are
 // in the snapshot, and adoption has to leave room above them.
-func (w *world) goBack(skewed bool) bool {
-	if w.keeping {
-		return false
-	}
-	if w.snapshot == nil && skewed {
+func goBack(f *faults, of Fault, _ *node) (time.Duration, bool) {
+	w, b, off := f.w, &f.backup, of == SkewedRestore
+	switch {
+	case b.keeping:
+		return 0, false
+	case b.snapshot == nil && off:
 		w.skew(w.set.ttl / 2)
-		w.keeping = true
+		b.keeping = true
 		for _, n := range w.nodes {
 			n.mute = false
 		}
-		w.After(5*w.set.ttl, w.keep) // what was stamped before has arrived or never will
-		return false
-	}
-	if w.net.down || w.went || w.snapshot == nil {
-		w.keep()
-		return false
+		w.After(5*w.set.ttl, b.keep) // what was stamped before has arrived or never will
+		return 0, false
+	case w.net.down || b.went || b.snapshot == nil:
+		b.keep()
+		return 0, false
 	}
 	w.net.down = true
 	w.After(w.between(2*w.set.ttl, 4*w.set.ttl), func() {
 		if w.peace {
 			return
 		}
-		w.restore()
-		if skewed {
+		b.restore()
+		if off {
 			w.skew(w.set.ttl / 2)
 		}
-		w.net.down, w.snapshot = false, nil
-		w.After(w.between(0, 3*w.set.ttl), func() {
-			if w.went {
-				w.adopt()
-			}
-			if skewed && w.snapshot == nil && !w.keeping {
+		w.net.down, b.snapshot = false, nil
+		w.After(f.upTo(3), func() {
+			b.adopt()
+			if off && b.snapshot == nil && !b.keeping {
 				w.skew(time.Hour)
 			}
 		})
 	})
-	return true
+	return 0, true
+}
+
+func adoptTable(f *faults, _ *node) {
+	f.backup.adopt()
+	if !f.w.set.seasonal {
+		f.backup.snapshot = nil // in a season, the next restore may be to one of days ago
+	}
 }
 
 // keep takes a snapshot, if there is none.
-func (w *world) keep() {
-	w.keeping = false
-	if w.snapshot == nil {
-		w.snapshot = &snapshot{store: w.store.clone(), at: w.Now()}
+func (b *backup) keep() {
+	b.keeping = false
+	if b.snapshot == nil {
+		b.snapshot = &snapshot{store: b.w.store.clone(), at: b.w.Now()}
 	}
 }
 
 // restore puts the table back to what it was. Until somebody adopts it, it says
 // that it is another.
-func (w *world) restore() {
-	w.trace("restore", "", func() string { return w.snapshot.at.String() })
-	j := w.judge
-	w.store, w.went = w.snapshot.store.clone(), true
+func (b *backup) restore() {
+	w := b.w
+	w.trace("restore", "", func() string { return b.snapshot.at.String() })
+	w.store, b.went, b.restored = b.snapshot.store.clone(), true, w.Now()
 	w.table.Restore(w.store)
 	w.table.Verified = fmt.Errorf("another table: %w", lease.ErrWentBack)
-	j.restored = w.Now()
 	clear(w.table.Unreadable)
 	var rows []lease.Row
-	for _, s := range w.streams {
-		r, err := w.store.Get(context.Background(), rowKey(s.name))
-		row, _ := r.(lease.Row)
-		if err == nil {
+	for _, s := range w.streams.all {
+		row, exists := w.read(rowKey(s.name)).(lease.Row)
+		if exists {
 			rows = append(rows, row)
 		}
-		s.swept = s.swept && err != nil
-		if !row.Finished && !row.Removed && (err == nil || !s.dropped) {
+		s.swept = s.swept && !exists
+		if !row.Finished && !row.Removed && (exists || !s.dropped) {
 			s.ended = 0 // what was done is to be done again
 		}
 	}
-	j.promises.Restored(rows)
-	clear(j.revisions)
-	clear(j.planted) // no worker has the incarnation that it had in the snapshot
+	w.promises.wentBack(rows)
+}
+
+// adopt lets the operator adopt a table that went back.
+func (b *backup) adopt() {
+	if b.went {
+		b.w.operator.adopt()
+		b.went, b.w.table.Verified, b.adopted = false, nil, b.w.Now()
+	}
 }
 
 // skew sets every wall clock, the operator's too, up to d ahead, and not as much behind
 // as a restore takes.
 func (w *world) skew(d time.Duration) {
 	behind := min(d, w.set.ttl/2)
-	w.wall = w.between(-behind, d)
+	w.operator.wall = w.between(-behind, d)
 	for _, n := range w.nodes {
 		n.Clock.Wall = w.between(-behind, d)
 	}
 }
 
-// adopt does what an operator does then: every row goes over to generations that
-// the lost future cannot have issued.
-func (w *world) adopt() {
-	w.trace("adopt", "", nil)
-	for _, s := range w.streams {
-		row := w.judge.row(s.name)
-		if row.Generation == 0 || row.Removed {
-			continue
-		}
-		write, err := protocol.Adopt(row, "operator", w.stamp())
-		if err != nil {
-			w.fault("adoption: %v", err)
-			return
-		}
-		_, _ = w.table.Write(virtual.Sender{}, write)
-	}
-	w.went, w.table.Verified, w.judge.adopted = false, nil, w.Now()
-}
-
-func (w *world) stamp() protocol.Stamp {
-	return protocol.Stamp{ID: lease.WriteID("op" + virtual.Epoch().Add(time.Duration(w.Unique())).Format("150405.000000000")), At: virtual.Epoch().Add(w.Now() + w.wall)}
-}
-
-// spoil makes a record unreadable for a while: somebody has edited it by hand.
-func (w *world) spoil(f Fault, n *node) bool {
-	key := lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)}
-	there := w.judge.sits(n.me)
-	switch f {
-	case MalformedPlan:
-		key = lease.Plan{Group: group}.Key()
-		_, there = w.theirs()
-	case MalformedTarget:
-		key = lease.Target{Group: group, Incarnation: n.me}.Key()
-		_, err := w.store.Get(context.Background(), key)
-		there = err == nil
-	case MalformedRow:
-		s := w.streams[w.chance.IntN(len(w.streams))]
-		key.Kind, key.Name = lease.KindLease, s.name
-		there = w.judge.row(s.name).Generation > 0 && !w.judge.row(s.name).Removed
-	}
-	if !there || w.went || w.table.Unreadable[key] {
-		return false
-	}
-	w.table.Unreadable[key] = true
-	w.After(w.between(0, 10*w.set.ttl), func() { w.mend(key) })
-	return true
-}
-
-func (w *world) mend(key lease.Key) {
-	if w.table.Unreadable[key] {
-		w.trace("mended", key.Name, nil)
-		delete(w.table.Unreadable, key)
-	}
-}
-
 // sweepDaily sweeps the tombstones that are old enough.
 func (w *world) sweepDaily() {
-	for _, s := range w.streams {
-		row := w.judge.row(s.name)
+	for _, s := range w.streams.all {
+		row := w.promises.Row(s.name)
 		if row.Removed && virtual.Epoch().Add(w.Now()).Sub(row.Last.At) > lease.TombstoneAge && !s.swept {
 			s.swept = true
 			w.trace("sweep", s.name, nil)

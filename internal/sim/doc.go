@@ -4,11 +4,10 @@
 // refuses; clocks jump and run at rates of their own; processes crash, pause and
 // come back; handlers fail, stall and ignore their contexts.
 //
-// While that goes on, two watchers hold everything against the promises of the
-// design. The judge (judge.go, entitled.go) sees every write that the table accepts; S1 to S3
-// are checked by package judge. The witness (witness.go) stands beside the workers
-// and sees every handler that starts and ends. What streams hold is known
-// (stream.go), so that loss, repetition and order are checked record by record.
+// While that goes on, package judge checks everything against the promises of the design.
+// promises.go tells it what happens: every write that the table accepts, and every handler that
+// starts and ends. What streams hold is known (stream.go), so that loss, repetition and order are
+// checked record by record.
 //
 // Everything follows from the seed. A failure carries it, and the same seed makes
 // the same trace: its hash says so.
@@ -19,6 +18,8 @@
 // it took longer than anybody trusts itself.
 //
 // Read world.go, then node.go (a process) with clock.go, network.go, handler.go, and round.go,
-// which is the life of one fleet: trouble, calm, and what has to hold in each. season.go is the
-// same for weeks and months; damage.go is what happens to the table itself.
+// which is the life of one fleet: trouble, calm, and what has to hold in each. faults.go is the table
+// of what may go wrong; trouble.go, advice.go, operator.go and damage.go make it happen. rest.go is
+// what a fleet has to come to, and life.go what happens to it in calm. season.go is the same for
+// weeks and months; sessions.go is a fleet of sessions.
 package sim

@@ -63,10 +63,10 @@ func (h *handler) String() string {
 // Start calls a handler.
 func (n *node) Start(t *virtual.Handler, o engine.Start) {
 	w := n.w
-	h := &handler{Handler: t, n: n, s: w.stream(o.Tenure.Shard), began: w.Now(), pulse: w.Now(), pace: w.between(w.set.pace/4, w.set.pace)}
+	h := &handler{Handler: t, n: n, s: w.streams.of(o.Tenure.Shard), began: w.Now(), pulse: w.Now(), pace: w.between(w.set.pace/4, w.set.pace)}
 	h.from, h.pos = position(o.Checkpoint.Position), position(o.Checkpoint.Position)
 	h.batch = cmp.Or(w.set.faster, 4)*int64(h.pace)/int64(h.s.every) + 1
-	h.temper, h.left = w.temper(), w.chance.IntN(12)
+	h.temper, h.left = w.drawTemper(), w.IntN(12)
 	if n.host.sick != good && !w.peace {
 		h.temper, h.left = n.host.sick, 0
 	}
@@ -78,7 +78,7 @@ func (n *node) Start(t *virtual.Handler, o engine.Start) {
 		h.wind = w.set.drain + w.between(0, w.set.drain)
 	}
 	w.trace("start", n.Name, func() string { return fmt.Sprintf("%v temper %d, %v", h, h.temper, o.Transfer) })
-	w.witnessStart(h, o)
+	w.promises.start(h, o)
 	t.Script = h
 	h.s.active = append(h.s.active, h)
 	n.Later(w.between(0, h.pace), h.work)
@@ -89,12 +89,14 @@ func position(p string) int64 {
 	return v
 }
 
-// temper draws one.
-func (w *world) temper() temper {
+func text(position int64) string { return strconv.FormatInt(position, 10) }
+
+// drawTemper draws the temper of a handler.
+func (w *world) drawTemper() temper {
 	if !w.likely(w.set.tempers) {
 		return good
 	}
-	f := HandlerError + Fault(w.chance.IntN(int(tempers-failing)))
+	f := HandlerError + Fault(w.IntN(int(tempers-failing)))
 	if w.set.temper > 0 {
 		f = w.set.temper
 	}
@@ -139,7 +141,7 @@ func (h *handler) process() {
 	w := h.n.w
 	to := min(h.s.available(w.Now()), h.pos+h.batch)
 	if to > h.pos {
-		if !w.effect(h, to) {
+		if !w.promises.effect(h, to) {
 			if h.open() {
 				h.ret(true) // the fence has told it that it is stale
 			}
@@ -201,7 +203,7 @@ func (h *handler) report() (engine.Marks, bool) {
 	in := h.news
 	in.Tenure, in.Seq = h.Tenure, uint64(len(h.marks))
 	if len(h.marks) > h.told {
-		in.Mark = checkpoint.Mark{Position: strconv.FormatInt(h.marks[len(h.marks)-1], 10)}
+		in.Mark = checkpoint.Mark{Position: text(h.marks[len(h.marks)-1])}
 		h.told = len(h.marks)
 	}
 	h.news = engine.Marks{Flush: in.Flush}
@@ -214,7 +216,7 @@ func (n *node) Committed(t *virtual.Handler, o engine.Committed) {
 		return
 	}
 	h, w := t.Script.(*handler), n.w
-	w.witnessCommitted(h, o)
+	w.promises.committed(h, o)
 	h.settled = max(h.settled, int(o.Seq))
 	if h.settled >= int(h.news.Flush) {
 		h.waits = 0
@@ -231,10 +233,7 @@ func (n *node) Drain(t *virtual.Handler, o engine.Drain) {
 	}
 	h, w := t.Script.(*handler), n.w
 	w.trace("drain", n.Name, func() string { return fmt.Sprint(h, o.Cause) })
-	if h.Soft {
-		w.fault("%v is told to wind down twice", h)
-	}
-	w.witnessDrain(h, o.Cause)
+	w.check(w.promises.end(h, o.Cause, nil).WindDown())
 	h.softAt = w.Now()
 	if h.temper == deaf || h.temper == stuck {
 		return
@@ -277,7 +276,7 @@ func (n *node) Over(t *virtual.Handler, o engine.Over) {
 		return // it has returned
 	}
 	h := t.Script.(*handler)
-	n.w.witnessOver(h, o)
+	n.w.check(n.w.promises.end(h, o.Cause, o.Err).Check())
 	h.end(o.Cause)
 }
 
@@ -301,7 +300,7 @@ func (h *handler) ret(failed bool) {
 	h.returned = true
 	n.Handlers.Remove(h.Tenure)
 	n.w.trace("return", n.Name, h.String)
-	n.w.gone(h)
+	n.w.promises.gone(h)
 	if n.done {
 		if len(n.Handlers) == 0 {
 			n.exit()

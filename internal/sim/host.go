@@ -23,11 +23,11 @@ type host struct {
 func (w *world) drawHost() (h host) {
 	if w.likely(w.set.sick) {
 		w.stats.Faults[SickHost]++
-		h.sick = pick(w, failing, stuck, silent)
+		h.sick = pick(w.chance, failing, stuck, silent)
 	}
 	if w.likely(w.set.busy) {
 		w.stats.Faults[BusyHost]++
-		h.cost = pick(w, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
+		h.cost = pick(w.chance, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
 	}
 	return h
 }

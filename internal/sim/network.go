@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -29,6 +28,14 @@ type network struct {
 // Rates are the chances of what can happen to one request.
 type rates struct {
 	lost, replyLost, late, twin, lateReply, throttled, readLost, stale float64
+}
+
+// times is the same, so many times as likely.
+func (r rates) times(x float64) rates {
+	return rates{
+		lost: r.lost * x, replyLost: r.replyLost * x, late: r.late * x, twin: r.twin * x, lateReply: r.lateReply * x,
+		throttled: r.throttled * x, readLost: r.readLost * x, stale: r.stale * x,
+	}
 }
 
 // set makes these the chances.
@@ -98,9 +105,9 @@ func (net *network) carry(n *node, call engine.Output) {
 // again serves a request once more, or late. What was sent to one table does not
 // arrive at another.
 func (net *network) again(r request, d time.Duration) {
-	w, table := net.w, net.w.judge.restored
+	w, table := net.w, net.w.faults.backup.restored
 	w.After(d+w.between(0, 3*w.set.ttl), func() {
-		if w.judge.restored == table {
+		if w.faults.backup.restored == table {
 			r.serve()
 		}
 	})
@@ -121,7 +128,7 @@ func index(write bool) int {
 // fate draws what happens to a request; false: nothing.
 func (net *network) fate(write bool) (Fault, bool) {
 	r := &net.rates
-	x := net.w.chance.Float64()
+	x := net.w.Float64()
 	fates := []struct {
 		fault Fault
 		rate  float64
@@ -138,9 +145,4 @@ func (net *network) fate(write bool) (Fault, bool) {
 		}
 	}
 	return 0, false
-}
-
-// seats is who is there.
-func (w *world) seats() []lease.Record {
-	return slices.DeleteFunc(w.table.Records(group, lease.KindSeat), func(r lease.Record) bool { return r.Key().Kind != lease.KindSeat })
 }

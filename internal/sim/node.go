@@ -50,21 +50,36 @@ type node struct {
 	host     host
 }
 
-func (w *world) addNode(name string) *node {
-	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name, Clock: virtual.Clock{Rate: 1000}}}
-	n.Shell, n.Input = n, n.input
-	w.wires.Join(&n.Process)
-	w.nodes = append(w.nodes, n)
-	return n
+// bootAfter starts the next process once the last one has ended. A process that is told twice to stop,
+// before it takes either, has one successor.
+func (n *node) bootAfter(d time.Duration) {
+	w := n.w
+	n.due = true
+	w.After(d, func() {
+		switch {
+		case !n.due: // it was started meanwhile
+			return
+		case n.Up():
+			n.bootAfter(w.set.ttl / 2)
+			return
+		}
+		n.Clock.Rate = 1000
+		if !w.set.exact && w.likely(0.3) {
+			w.stats.Faults[ClockRate]++
+			n.Clock.Rate = 960 + w.Int64N(81)
+		}
+		n.boot()
+	})
 }
 
 // boot starts a process.
-func (n *node) boot(c engine.Config) {
+func (n *node) boot() {
+	c := n.w.set.config(n.w.chance)
 	c.Name = n.Name
 	if n.w.watchful {
 		c.Deathwatch, c.Address = true, n.Name
 	}
-	n.w.disturb()
+	n.w.silence.disturb()
 	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
 	n.Boot(n.w.Now(), func() virtual.Engine {
 		e := n.w.make(c, n.Moment())
@@ -76,10 +91,10 @@ func (n *node) boot(c engine.Config) {
 // crash ends the process without a word.
 func (n *node) crash() {
 	n.w.trace("crash", n.Name, nil)
-	n.w.silenced(n)
+	n.w.silence.ended(n)
 	n.Kill()
 	for _, h := range n.running() {
-		n.w.gone(h)
+		n.w.promises.gone(h)
 	}
 	n.Handlers = nil
 }
@@ -137,7 +152,7 @@ func (n *node) Call(o engine.Output) {
 	case engine.Send:
 		w.note(n.Name, "sends %v", o.Write)
 		n.noteSeat(o.Write)
-		w.witnessDoubt(n, o.Write)
+		w.promises.doubt(n, o.Write)
 	}
 	w.net.carry(n, o)
 }
@@ -145,14 +160,14 @@ func (n *node) Call(o engine.Output) {
 // Tell hears of an event.
 func (n *node) Tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
-	n.w.reported(n, ev)
+	n.w.silence.reported(n, ev)
 	switch ev.Kind {
 	case event.Joined:
 		n.seated = true
 	case event.Lost:
 		n.seated = false
 		if n.w.strict {
-			n.w.fault("S4: %s lost its seat in calm: %+v", n.Name, ev)
+			n.w.blame("S4: %s lost its seat in calm: %+v", n.Name, ev)
 		}
 	}
 	n.w.note(n.Name, "tells %+v", ev)
@@ -163,7 +178,7 @@ func (n *node) Tell(ev event.Event) {
 func (n *node) Prepare(o engine.Prepare) {
 	d := n.w.between(0, o.For/2)
 	if n.w.likely(n.w.set.hook) {
-		f := pick(n.w, PrepareSlow, PrepareFailed)
+		f := pick(n.w.chance, PrepareSlow, PrepareFailed)
 		n.w.stats.Faults[f]++
 		if f == PrepareSlow {
 			d = o.For
@@ -190,15 +205,15 @@ func (n *node) Plan(o engine.Plan) {
 func (n *node) Poll() {
 	w := n.w
 	n.Later(w.between(time.Millisecond, 50*time.Millisecond), func() {
-		in := engine.Source{Shards: w.listing(), Complete: true}
-		in.Shards = slices.DeleteFunc(in.Shards, func(s engine.Shard) bool { return n.lacks[s.Name] && w.stream(s.Name).ended == 0 })
+		in := engine.Source{Shards: w.streams.listing(w.Now(), w.set.retention), Complete: true}
+		in.Shards = slices.DeleteFunc(in.Shards, func(s engine.Shard) bool { return n.lacks[s.Name] && w.streams.of(s.Name).ended == 0 })
 		if len(in.Shards) == 0 {
 			in.Complete, in.Err = false, errSource
 		}
 		if w.likely(w.set.source) {
 			w.stats.Faults[SourceFault]++
 			in.Complete, in.Err = false, errSource
-			in.Shards = in.Shards[:w.chance.IntN(len(in.Shards)+1)]
+			in.Shards = in.Shards[:w.IntN(len(in.Shards)+1)]
 		}
 		n.listed(in)
 		n.Input(in)
@@ -211,7 +226,7 @@ func (n *node) listed(in engine.Source) {
 		n.absent = map[string]int{}
 	}
 	if in.Complete {
-		for _, s := range n.w.streams {
+		for _, s := range n.w.streams.all {
 			n.absent[s.name]++
 		}
 	}
@@ -256,7 +271,7 @@ func (n *node) settled(in engine.Settled) {
 func (n *node) finish() {
 	n.done = true
 	n.w.trace("done", n.Name, nil)
-	n.w.witnessDone(n)
+	n.w.promises.done(n)
 	for _, h := range n.running() {
 		h.end(event.CauseStopped)
 	}
@@ -267,7 +282,7 @@ func (n *node) finish() {
 
 func (n *node) exit() {
 	n.w.trace("exit", n.Name, nil)
-	n.w.silenced(n)
+	n.w.silence.ended(n)
 	n.Kill()
 }
 
@@ -279,6 +294,11 @@ func (n *node) running() (all []*handler) {
 		}
 	}
 	return all
+}
+
+// trusts reports whether the worker has a seat that it may trust, by its clock.
+func (n *node) trusts() bool {
+	return n.seated && n.Mono() < n.trusted.Add(n.config.TTL-n.config.TTL/10)
 }
 
 // well reports whether nothing keeps this node from hearing and being heard. The

@@ -12,56 +12,30 @@ import (
 type Scenario struct {
 	Name  string
 	Fault Fault
-	rates rates
-	set   func(*settings)
 }
 
-// Scenarios are all of them: one for each fault.
-func Scenarios() []Scenario {
-	all := []Scenario{
-		{Fault: Lost, rates: rates{lost: 0.3}},
-		{Fault: ReplyLost, rates: rates{replyLost: 0.3}},
-		{Fault: Late, rates: rates{late: 0.3}},
-		{Fault: Twin, rates: rates{twin: 0.5}},
-		{Fault: LateReply, rates: rates{lateReply: 0.3}},
-		{Fault: Throttled, rates: rates{throttled: 0.5}},
-		{Fault: ReadLost, rates: rates{readLost: 0.3}},
-		{Fault: Stale, rates: rates{stale: 0.9}},
-		{Fault: SourceFault, set: func(s *settings) { s.source = 0.6 }},
-		{Fault: PrepareSlow, set: func(s *settings) { s.hook, s.prepare = 0.9, time.Second }},
-		{Fault: PrepareFailed, set: func(s *settings) { s.hook, s.prepare = 0.9, time.Second }},
-		{Fault: PlannerFailed, set: func(s *settings) { s.hook, s.planner = 0.6, "user" }},
+// Scenarios are all of them: one for each fault of a worker without a deathwatch.
+func Scenarios() (list []Scenario) {
+	for f, k := range kinds() {
+		if k.in != watchful {
+			list = append(list, Scenario{k.name, Fault(f)})
+		}
 	}
-	for f := HandlerError; f <= HandlerRelease; f++ {
-		all = append(all, Scenario{Fault: f, set: func(s *settings) { s.tempers, s.temper = 0.5, f }})
-	}
-	for _, f := range []Fault{
-		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, WallJump, ClockRate, ReadsOnly, WritesOnly, BeatsOnly,
-		Outage, Split, Merge, ModeChange, ForcedRelease, Restore, SkewedRestore, MalformedRow, MalformedSeat, Deploy,
-		Advice, AdviceDeleted, Wished, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget, SourceLacks,
-	} {
-		all = append(all, Scenario{Fault: f})
-	}
-	all = append(all, Scenario{Fault: Rebirth, set: func(s *settings) { s.retention, s.poll = time.Second, time.Second }})
-	all = append(all, Scenario{Fault: SickHost, set: func(s *settings) { s.sick = 0.5 }}, Scenario{Fault: BusyHost, set: func(s *settings) { s.busy = 0.5 }})
-	for i := range all {
-		all[i].Name = all[i].Fault.String()
-	}
-	return all
+	return list
 }
 
 // Run simulates the scenario in a mode: so much trouble, and then the same as after
 // every trouble.
 func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, log func(string)) Result {
-	w := newWorld(seed)
-	w.log = log
+	w := newWorld(seed, log)
 	w.set = settings{
 		ttl: 3 * time.Second, drain: 3 * time.Second, pace: 200 * time.Millisecond, wind: 100 * time.Millisecond,
 		retention: time.Minute, nodes: 4, streams: 8, every: 50 * time.Millisecond, commits: time.Second, flush: 0.05,
 		backoff: 200 * time.Millisecond, audit: time.Minute, handoff: mode, rest: min(length, time.Minute), exact: s.Fault != ClockRate,
 	}
-	if s.set != nil {
-		s.set(&w.set)
+	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second}
+	if alone := w.faults.table[s.Fault].alone; alone != nil {
+		alone(s.Fault, &w.set, &t)
 	}
 	if w.set.prepare > 0 {
 		w.set.handoff = rebalance.Terms{Mode: mode, Prepare: w.set.prepare}
@@ -70,25 +44,71 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 	if s.Fault == SkewedRestore {
 		w.skew(time.Hour)
 	}
-	t := trouble{kinds: []Fault{s.Fault}, mean: 4 * time.Second, rates: s.rates}
-	if s.Fault == ClockRate || s.Fault >= PrepareSlow && s.Fault <= SourceFault || s.Fault >= SickHost {
-		t.kinds = []Fault{Crash} // what these are seen by
-	}
-	switch s.Fault {
-	case Rebirth:
-		t.kinds = append(t.kinds, Split, Merge) // names to be used again
-	case MalformedRow, PlannerPaused, MalformedPlan, MalformedTarget:
-		t.kinds = append(t.kinds, Split, Crash) // parents that nobody holds and nobody can read
-	case SkewedRestore:
-		t.kinds = append(t.kinds, Split, Crash) // new rows, and changes of hands to be lost
-	}
-	w.rage(t, length)
+	w.faults.begin(t, length)
 	w.run(length)
-	w.settle()
-	w.calmLife()
+	rest{w}.settle()
+	life{rest{w}}.all()
 	r := w.result()
 	if r.Err != nil {
 		r.Err = fmt.Errorf("%s, %v: %w", s.Name, mode, r.Err)
 	}
 	return r
+}
+
+// What the settings and the trouble of scenarios are.
+
+// amongCrashes shows what begins with a process.
+func amongCrashes(_ Fault, _ *settings, t *trouble) { t.kinds = []Fault{Crash} }
+
+// amongResharding shows what concerns parents that nobody holds or can read, new rows, and changes of hands.
+func amongResharding(_ Fault, _ *settings, t *trouble) { t.kinds = append(t.kinds, Split, Crash) }
+
+// withNames has names that can be used again.
+func withNames(_ Fault, s *settings, t *trouble) {
+	s.retention, s.poll = time.Second, time.Second
+	t.kinds = append(t.kinds, Split, Merge)
+}
+
+func inHandlers(f Fault, s *settings, _ *trouble) { s.tempers, s.temper = 0.5, f }
+
+func onNetwork(f Fault, _ *settings, t *trouble) {
+	switch r := &t.rates; f {
+	case Lost:
+		r.lost = 0.3
+	case ReplyLost:
+		r.replyLost = 0.3
+	case Late:
+		r.late = 0.3
+	case Twin:
+		r.twin = 0.5
+	case LateReply:
+		r.lateReply = 0.3
+	case Throttled:
+		r.throttled = 0.5
+	case ReadLost:
+		r.readLost = 0.3
+	case Stale:
+		r.stale = 0.9
+	}
+}
+
+func inHooks(f Fault, s *settings, t *trouble) {
+	t.kinds = []Fault{Crash}
+	switch f {
+	case SourceFault:
+		s.source = 0.6
+	case PlannerFailed:
+		s.hook, s.planner = 0.6, "user"
+	default:
+		s.hook, s.prepare = 0.9, time.Second
+	}
+}
+
+func onHosts(f Fault, s *settings, t *trouble) {
+	t.kinds = []Fault{Crash}
+	if f == SickHost {
+		s.sick = 0.5
+	} else {
+		s.busy = 0.5
+	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,13 +37,13 @@ func TestScenarios(t *testing.T) {
 func TestSameSeedSameTrace(t *testing.T) {
 	most := given.trouble(short)
 	a, b, other := Round(given.from, most, nil), Round(given.from, most, func(string) {}), Round(given.from+1, most, nil)
-	if a.Hash != b.Hash || a.Stats != b.Stats {
+	if a.Hash != b.Hash || !reflect.DeepEqual(a.Stats, b.Stats) {
 		t.Errorf("seed %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
 	}
 	if a.Hash == other.Hash {
 		t.Errorf("another seed has the same trace: %x", a.Hash)
 	}
-	if a, b := Season(given.from, most, nil), Season(given.from, most, func(string) {}); a.Hash != b.Hash || a.Stats != b.Stats {
+	if a, b := Season(given.from, most, nil), Season(given.from, most, func(string) {}); a.Hash != b.Hash || !reflect.DeepEqual(a.Stats, b.Stats) {
 		t.Errorf("season %d: %x, and for who reads along %x", given.from, a.Hash, b.Hash)
 	}
 }
@@ -50,13 +51,13 @@ func TestSameSeedSameTrace(t *testing.T) {
 // TestOneStartForOneEnd replaces a process twice before it has taken the first stop. Once its
 // successor has stopped, nothing starts there.
 func TestOneStartForOneEnd(t *testing.T) {
-	w := newWorld(1)
-	w.set = w.draw()
+	w := newWorld(1, nil)
+	w.set = drawRound(w.chance)
 	w.populate()
 	n := w.nodes[0]
 	w.until(time.Minute, n.Up)
 	for range 2 {
-		if !w.replace(Stop, n) {
+		if _, ok := endProcess(&w.faults, Stop, n); !ok {
 			t.Fatal("the process was not told twice to stop")
 		}
 	}

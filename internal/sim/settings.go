@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -43,76 +42,77 @@ type settings struct {
 	rest   time.Duration // how long nothing may move in a fleet at rest
 	exact  bool          // no clock runs at a rate of its own
 
-	// The chances of what goes wrong outside the network.
+	chances
+}
+
+// Chances are those of what goes wrong outside the network.
+type chances struct {
 	tempers, hook, source float64
 	sick, busy            float64 // of a process, when it starts
 }
 
-// draw is a round of the mix.
-func (w *world) draw() settings {
-	ttl := pick(w, 2*time.Second, 3*time.Second, 5*time.Second, 10*time.Second)
+// drawRound draws what a round is like.
+func drawRound(c chance) settings {
+	ttl := pick(c, 2*time.Second, 3*time.Second, 5*time.Second, 10*time.Second)
 	s := settings{
-		ttl: ttl, drain: ttl * time.Duration(pick(w, 1, 2)), pace: pick(w, 100*time.Millisecond, 400*time.Millisecond, time.Second),
-		wind: pick(w, 0, 100*time.Millisecond, 300*time.Millisecond), retention: pick(w, 20*time.Second, time.Minute),
-		nodes: 2 + w.chance.IntN(5), streams: 1 + w.chance.IntN(12), every: pick(w, 20*time.Millisecond, 100*time.Millisecond),
-		marks: pick(w, 0, 0, 1, 5), commits: pick(w, 0, time.Second, -1), flush: pick(w, 0, 0.02, 0.3),
-		backoff: pick(w, 200*time.Millisecond, time.Second), cooldown: pick(w, 0, ttl), audit: pick(w, 20*time.Second, time.Minute),
+		ttl: ttl, drain: ttl * time.Duration(pick(c, 1, 2)), pace: pick(c, 100*time.Millisecond, 400*time.Millisecond, time.Second),
+		wind: pick(c, 0, 100*time.Millisecond, 300*time.Millisecond), retention: pick(c, 20*time.Second, time.Minute),
+		nodes: 2 + c.IntN(5), streams: 1 + c.IntN(12), every: pick(c, 20*time.Millisecond, 100*time.Millisecond),
+		marks: pick(c, 0, 0, 1, 5), commits: pick(c, 0, time.Second, -1), flush: pick(c, 0, 0.02, 0.3),
+		backoff: pick(c, 200*time.Millisecond, time.Second), cooldown: pick(c, 0, ttl), audit: pick(c, 20*time.Second, time.Minute),
 	}
-	if w.likely(0.2) {
+	if c.likely(0.2) {
 		s.stall = ttl
 	}
-	if w.likely(0.2) {
+	if c.likely(0.2) {
 		s.attempts = 3
 	}
-	if w.likely(0.5) {
-		s.prepare = w.between(100*time.Millisecond, 2*time.Second)
+	if c.likely(0.5) {
+		s.prepare = c.between(100*time.Millisecond, 2*time.Second)
 	}
-	if w.likely(0.2) {
-		s.limit = 1 + w.chance.IntN(6)
+	if c.likely(0.2) {
+		s.limit = 1 + c.IntN(6)
 	}
 	return s
 }
 
-// enlarge gives one fleet in three 9 to 20 workers, so that not all watch, and one in four a planner of the user. That
-// is drawn apart, so that all else of a seed is as it would be.
-func (w *world) enlarge() {
-	chance := rand.New(rand.NewPCG(w.seed, 0x1a29e))
-	if chance.IntN(3) == 0 {
-		w.set.nodes = 9 + chance.IntN(12)
-		w.set.streams += chance.IntN(12)
+// enlarge gives one fleet in three 9 to 20 workers, so that not all watch, and one in four a planner of the user.
+func (s *settings) enlarge(c chance) {
+	if c.IntN(3) == 0 {
+		s.nodes = 9 + c.IntN(12)
+		s.streams += c.IntN(12)
 	}
-	if chance.IntN(4) == 0 {
-		w.set.planner = "user"
+	if c.IntN(4) == 0 {
+		s.planner = "user"
 	}
 }
 
-// config is that of the next process.
-func (w *world) config() engine.Config {
-	s := &w.set
+// config draws the configuration of the next process.
+func (s *settings) config(c chance) engine.Config {
 	handoff := s.handoff
 	if handoff == nil {
-		handoff = w.strategy()
+		handoff = s.strategy(c)
 	}
 	return engine.Config{
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: s.planner, MaxShards: s.limit,
-		MaxMoves: pick(w, 1, 3, 100), StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
-		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(w, time.Second, 10*time.Second, 30*time.Second)),
+		MaxMoves: pick(c, 1, 3, 100), StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
+		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(c, time.Second, 10*time.Second, 30*time.Second)),
 		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: s.commits, Marks: s.marks},
 	}
 }
 
 // strategy draws one of those that can be had.
-func (w *world) strategy() rebalance.Handoff {
-	after := pick(w, rebalance.Force, rebalance.Force, rebalance.Wait)
-	eager := rebalance.Terms{Mode: rebalance.Eager, Drain: w.set.drain, AfterDrain: after, Prepare: w.set.prepare}
-	cooperative := rebalance.Terms{Mode: rebalance.Cooperative, Drain: w.set.drain, Prepare: w.set.prepare}
-	switch w.chance.IntN(4) {
+func (s *settings) strategy(c chance) rebalance.Handoff {
+	after := pick(c, rebalance.Force, rebalance.Force, rebalance.Wait)
+	eager := rebalance.Terms{Mode: rebalance.Eager, Drain: s.drain, AfterDrain: after, Prepare: s.prepare}
+	cooperative := rebalance.Terms{Mode: rebalance.Cooperative, Drain: s.drain, Prepare: s.prepare}
+	switch c.IntN(4) {
 	case 0:
 		return eager
 	case 1:
 		return cooperative
 	case 2:
-		return pick(w, rebalance.Eager, rebalance.Cooperative)
+		return pick(c, rebalance.Eager, rebalance.Cooperative)
 	}
 	return rebalance.HandoffFunc(func(shard string, why rebalance.Why) rebalance.Terms {
 		if rebalance.Tie(shard)%2 == 0 && why == rebalance.Balance {
@@ -120,4 +120,11 @@ func (w *world) strategy() rebalance.Handoff {
 		}
 		return cooperative
 	})
+}
+
+// standsStill is how long nobody may process a shard without a cause that is named: an owner is
+// evicted, a rest ends, the source is polled, and a plan is made and carried out, also where some
+// requests are lost.
+func (s *settings) standsStill() time.Duration {
+	return 6*s.ttl + 4*s.drain + max(s.maxBackoff, 5*time.Second) + 2*max(s.poll, 30*time.Second) + s.prepare + 10*time.Second
 }

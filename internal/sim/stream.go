@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/judge"
 )
 
 // A stream is one shard and what is in it: records numbered from 1 on, one every
@@ -23,17 +26,11 @@ type stream struct {
 	// What consumers left behind. Each handler reads without a gap from where it
 	// starts, so the highest number says it all, as long as nobody starts beyond.
 	processed int64
-	sink      sink
+	sink      judge.Register
+	accepted  int64      // of the sink: the last record
 	active    []*handler // every handler that runs, on whatever node
 	emptied   time.Duration
 	by        *handler // that was the last to return
-}
-
-// A sink is a register that is fenced: it remembers the highest generation.
-type sink struct {
-	generation int64
-	by         *handler
-	accepted   int64
 }
 
 // available is how many records there are.
@@ -44,63 +41,76 @@ func (s *stream) available(now time.Duration) int64 {
 	return int64((now - s.born) / s.every)
 }
 
-func (w *world) addStream(name string, every time.Duration, parents ...string) *stream {
-	s := &stream{name: name, parents: parents, born: w.Now(), every: every}
-	w.streams, w.named[name] = append(w.streams, s), s
+// listed reports whether the source lists the stream: a finished one too, until retention drops it.
+func (s *stream) listed(now, retention time.Duration) bool {
+	s.dropped = s.dropped || s.ended > 0 && now-s.ended > retention
+	return !s.dropped
+}
+
+// close ends a stream: what is in it now is all there will be.
+func (s *stream) close(now time.Duration) { s.total, s.closed = s.available(now), true }
+
+// renew makes it a shard that has nothing to do with the former one of its name, except the register of the sink.
+func (s *stream) renew(now time.Duration) {
+	*s = stream{name: s.name, born: now, every: s.every, sink: judge.Register{Generation: s.sink.Generation}}
+}
+
+// Streams are what the source of the fleet lists, or has listed.
+type streams struct {
+	all   []*stream
+	named map[string]*stream
+}
+
+func newStreams() streams { return streams{named: map[string]*stream{}} }
+
+func numbered(i int) string { return fmt.Sprintf("s%02d", i) }
+
+func (ss *streams) add(name string, every, now time.Duration, parents ...string) *stream {
+	s := &stream{name: name, parents: parents, born: now, every: every}
+	ss.all, ss.named[name] = append(ss.all, s), s
 	return s
 }
 
-func (w *world) stream(name string) *stream { return w.named[name] }
+// of returns the stream of that name; nil: there is none.
+func (ss *streams) of(name string) *stream { return ss.named[name] }
 
-// listing is what the source says: closed shards too, until retention drops them.
-func (w *world) listing() (shards []engine.Shard) {
-	for _, s := range w.streams {
-		if s.ended > 0 && w.Now()-s.ended > w.set.retention {
-			s.dropped = true
-		}
-		if !s.dropped {
+// listing is what the source says.
+func (ss *streams) listing(now, retention time.Duration) (shards []engine.Shard) {
+	for _, s := range ss.all {
+		if s.listed(now, retention) {
 			shards = append(shards, engine.Shard{Name: s.name, Parents: s.parents})
 		}
 	}
 	return shards
 }
 
-// close ends a stream: what is in it now is all there will be.
-func (w *world) close(s *stream) {
-	s.total = s.available(w.Now())
-	s.closed = true
-	w.trace("close", s.name, nil)
+// open is the streams that have not ended.
+func (ss *streams) open() []*stream {
+	return slices.DeleteFunc(slices.Clone(ss.all), func(s *stream) bool { return s.closed })
 }
 
-// effect processes the records up to to.
-//
-// Invariant: of every record that is covered by an accepted checkpoint, the effect
-// was made by somebody; and in a fenced sink the effects stand in the order of
-// generations, without a gap between them.
-//
-// It reports whether the sink took it: what it refuses must not be marked.
-func (w *world) effect(h *handler, to int64) bool {
-	s := h.s
-	from := h.pos + 1
-	w.stats.Records += to - h.pos
-	w.stats.Again += max(0, min(to, s.processed)-h.pos)
-	if from > s.processed+1 {
-		w.fault("loss: %v starts with record %d, and nobody has processed what follows %d", h, from, s.processed)
+// crowded reports whether there are as many streams as one fleet should have here.
+func (ss *streams) crowded(seasonal bool) bool {
+	if !seasonal {
+		return len(ss.all) > 40
 	}
-	s.processed = max(s.processed, to)
-	if row := w.judge.row(s.name); row.Generation == h.Tenure.Generation && row.Generation < s.sink.generation && !w.judge.lately() {
-		w.fault("S3: the sink has seen generation %d, and the table is at %v", s.sink.generation, row)
+	dropped := 0
+	for _, s := range ss.all {
+		if s.dropped {
+			dropped++
+		}
 	}
-	switch k := &s.sink; {
-	case h.Tenure.Generation < k.generation:
-		w.stats.Refused++
-		return false
-	case h.Tenure.Generation == k.generation && k.by != h:
-		w.fault("S3: two handlers of generation %d at the sink of %s: %v and %v", k.generation, s.name, k.by, h)
-	case from > k.accepted+1:
-		w.fault("loss: %v, the first the sink accepts is %d after %d", h, from, k.accepted)
-	default:
-		k.generation, k.by, k.accepted = h.Tenure.Generation, h, to
+	return len(ss.all)-dropped > 40 || len(ss.open()) > 15
+}
+
+// follow ends streams, and begins what follows: two for one, one for two.
+func (ss *streams) follow(now time.Duration, ends ...*stream) {
+	var parents []string
+	for _, s := range ends {
+		s.close(now)
+		parents = append(parents, s.name)
 	}
-	return true
+	for range 3 - len(ends) {
+		ss.add(numbered(len(ss.all)), ends[0].every, now, parents...)
+	}
 }

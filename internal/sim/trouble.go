@@ -1,15 +1,11 @@
 package sim
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -20,43 +16,37 @@ type trouble struct {
 	rates rates
 }
 
-// drawKinds is what may happen to one fleet. A generation begins with the wall clock's
-// seconds. Of a table that went back in time that is all there is to go by: clocks that
-// jump far, and names that are used again, do not go together with it.
-func (w *world) drawKinds() []Fault {
-	all := []Fault{
-		Crash, Stop, PauseHalf, PauseEdge, PauseLong, PauseVeryLong, Suspend, ReadsOnly, WritesOnly, BeatsOnly,
-		Outage, Split, Merge, ModeChange, ForcedRelease, MalformedRow, MalformedSeat, Deploy,
-		Advice, AdviceDeleted, Wished, PlannerPaused, RackCrash, MalformedPlan, MalformedTarget,
-	}
-	switch w.chance.IntN(4) { // more than once, where it seldom can happen
+// drawKinds is what may happen to one fleet.
+func drawKinds(c chance) []Fault {
+	switch list := those(every); c.IntN(4) {
 	case 0:
-		return append(all, Restore, Restore)
+		return append(list, those(restored)...)
 	case 1:
-		return append(all, SkewedRestore, SkewedRestore, SkewedRestore)
+		return append(list, those(skewed)...)
+	default:
+		return append(list, those(steady)...)
 	}
-	return append(all, WallJump, Rebirth, Rebirth)
 }
 
 // drawTrouble is a trouble of the mix: some know one kind only, some all.
-func (w *world) drawTrouble(all []Fault) trouble {
+func (w *world) drawTrouble(from []Fault) trouble {
 	t := trouble{mean: w.between(w.set.ttl/3, 3*w.set.ttl)}
-	for _, f := range all {
+	for _, f := range from {
 		if w.likely(0.6) {
 			t.kinds = append(t.kinds, f)
 		}
 	}
-	if w.forgetful() {
-		t.kinds = append(t.kinds, SourceLacks)
+	if w.apart(0x1ac5).IntN(3) == 0 {
+		t.kinds = append(t.kinds, those(forgetful)...)
 	}
 	if w.watchful {
-		t.kinds = append(t.kinds, Unreachable, Mistaken)
+		t.kinds = append(t.kinds, those(watchful)...)
 	}
 	some := func(most float64) float64 {
 		if w.likely(0.5) {
 			return 0
 		}
-		return w.chance.Float64() * most
+		return w.Float64() * most
 	}
 	t.rates = rates{
 		lost: some(0.1), replyLost: some(0.1), late: some(0.1), twin: some(0.1), lateReply: some(0.1),
@@ -67,20 +57,23 @@ func (w *world) drawTrouble(all []Fault) trouble {
 	return t
 }
 
-// forgetful reports whether sources lack shards in this fleet. That is drawn apart, so that all else of a seed
-// is as it would be.
-func (w *world) forgetful() bool { return rand.New(rand.NewPCG(w.seed, 0x1ac5)).IntN(3) == 0 }
-
-// times is the same, so many times as likely.
-func (r rates) times(x float64) rates {
-	return rates{
-		lost: r.lost * x, replyLost: r.replyLost * x, late: r.late * x, twin: r.twin * x, lateReply: r.lateReply * x,
-		throttled: r.throttled * x, readLost: r.readLost * x, stale: r.stale * x,
-	}
+// Faults makes trouble.
+type faults struct {
+	w        *world
+	table    [faultKinds]kind
+	backup   backup
+	planner  bool                     // the next worker that writes a plan is paused in the middle
+	lies     map[string]engine.Shown  // what the addresses of some nodes show instead of the truth
+	mistaken map[string]time.Duration // until when an address last seemed to prove the death of its node
 }
 
-// rage makes trouble until then.
-func (w *world) rage(t trouble, until time.Duration) {
+func newFaults(w *world) faults {
+	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, mistaken: map[string]time.Duration{}}
+}
+
+// begin makes trouble until then.
+func (f *faults) begin(t trouble, until time.Duration) {
+	w := f.w
 	w.net.set(t.rates)
 	if len(t.kinds) == 0 {
 		return
@@ -90,330 +83,296 @@ func (w *world) rage(t trouble, until time.Duration) {
 		if w.Now() >= until {
 			return
 		}
-		w.suffer(t.kinds[w.chance.IntN(len(t.kinds))])
-		w.After(time.Duration(w.chance.ExpFloat64()*float64(t.mean)), next)
+		f.happen(t.kinds[w.IntN(len(t.kinds))])
+		w.After(time.Duration(w.ExpFloat64()*float64(t.mean)), next)
 	}
 	w.After(w.between(0, t.mean), next)
 }
 
-// suffer makes one fault happen, if it can happen now.
-func (w *world) suffer(f Fault) {
-	n := w.nodes[w.chance.IntN(len(w.nodes))]
-	if w.happens(f, n) {
-		w.disturb()
-		w.stats.Faults[f]++
-		w.trace(f.String(), n.Name, nil)
+// happen makes one fault happen, if it can happen now.
+func (f *faults) happen(of Fault) {
+	w, k := f.w, &f.table[of]
+	n := w.nodes[w.IntN(len(w.nodes))]
+	if k.begin == nil {
+		return
+	}
+	lasts, ok := k.begin(f, of, n)
+	if lasts > 0 && k.end != nil {
+		w.After(lasts, func() { k.end(f, n) })
+	}
+	if ok {
+		w.silence.disturb()
+		w.stats.Faults[of]++
+		w.trace(k.name, n.Name, nil)
 	}
 }
 
-func (w *world) happens(f Fault, n *node) bool {
-	ttl := w.set.ttl
-	switch f {
-	case Crash, Stop, ModeChange:
-		return w.replace(f, n)
+// end ends all faults that last. Those of processes come last: a process that goes on finds the others ended.
+func (f *faults) end() {
+	for _, k := range slices.Backward(f.table[:]) {
+		for _, n := range f.w.nodes {
+			if k.end != nil {
+				k.end(f, n)
+			}
+		}
+	}
+}
+
+// upTo draws how long a fault lasts: up to so many lease times.
+func (f *faults) upTo(n time.Duration) time.Duration { return f.w.between(0, n*f.w.set.ttl) }
+
+// endProcess ends a process one way or another, and starts the next some time later.
+func endProcess(f *faults, of Fault, n *node) (time.Duration, bool) {
+	switch {
+	case !n.Up() || n.leaver || of != Crash && n.Paused():
+		return 0, false
+	case of == Crash:
+		n.crash()
+	default:
+		n.stop()
+	}
+	n.bootAfter(f.upTo(3))
+	return 0, true
+}
+
+// endWatchers ends all watchers at once, as far as the plan names them.
+func endWatchers(f *faults, _ Fault, _ *node) (_ time.Duration, hit bool) {
+	plan, _ := f.w.plan()
+	for _, n := range f.w.nodes {
+		if n.me != "" && slices.Contains(plan.Watchers, n.me) {
+			_, ended := endProcess(f, Crash, n)
+			hit = hit || ended
+		}
+	}
+	return 0, hit
+}
+
+// replaceAll is a deploy in any weather.
+func replaceAll(f *faults, _ Fault, _ *node) (time.Duration, bool) {
+	w := f.w
+	w.set.handoff = w.set.strategy(w.chance)
+	for i, n := range w.nodes {
+		w.After(time.Duration(i)*2*w.set.ttl, func() {
+			if !w.peace {
+				endProcess(f, Stop, n)
+			}
+		})
+	}
+	return 0, true
+}
+
+func pauseProcess(f *faults, of Fault, n *node) (time.Duration, bool) {
+	ttl, d := f.w.set.ttl, time.Duration(0)
+	switch of {
 	case PauseHalf:
-		return w.pauses(n, ttl/2, false)
+		d = ttl / 2
 	case PauseEdge:
-		return w.pauses(n, ttl+w.between(-ttl/10, ttl/10), false)
+		d = ttl + f.w.between(-ttl/10, ttl/10)
 	case PauseLong:
-		return w.pauses(n, 3*ttl, false)
+		d = 3 * ttl
 	case PauseVeryLong:
-		return w.pauses(n, 10*ttl, false)
+		d = 10 * ttl
 	case Suspend:
-		return w.pauses(n, w.between(ttl/10, 3*ttl), true)
-	case WallJump:
-		n.Clock.Wall = w.between(-time.Hour, time.Hour)
-		return n.Up()
-	case ReadsOnly, WritesOnly:
-		return w.block(n, f == ReadsOnly)
-	case BeatsOnly:
-		return w.mute(n)
-	case Outage:
-		return w.outage()
-	case Split, Merge:
-		return w.reshard(f)
-	case ForcedRelease:
-		return w.force()
-	case Restore, SkewedRestore:
-		return w.goBack(f == SkewedRestore)
-	case MalformedRow, MalformedSeat, MalformedPlan, MalformedTarget:
-		return w.spoil(f, n)
-	case Deploy:
-		return w.rolling()
-	case Rebirth:
-		return w.rebirth()
-	case Advice:
-		return w.meddle()
-	case AdviceDeleted:
-		return w.unadvise()
-	case Wished:
-		return w.wish()
-	case PlannerPaused:
-		w.snare = true // it counts when a planner is stopped
-	case RackCrash:
-		return w.rackCrash()
-	case SourceLacks:
-		return w.lack(n)
-	case Unreachable:
-		return w.lieAbout(n, engine.Silent)
-	case Mistaken:
-		return w.lieAbout(n, pick(w, engine.Refuses, engine.Replies))
+		d = f.w.between(ttl/10, 3*ttl)
 	}
-	return false
+	return 0, n.pause(d, of == Suspend)
 }
 
-// lieAbout makes the address of a node show something else than the truth, for up to three lease times.
-func (w *world) lieAbout(n *node, shows engine.Shown) bool {
-	if _, lied := w.lies[n.Name]; lied || !n.Up() {
-		return false
+func resumeProcess(_ *faults, n *node) {
+	if n.Paused() {
+		n.resumes++
+		n.resume()
 	}
-	w.lies[n.Name] = shows
-	w.wires.Cut(&n.Process)
-	w.After(w.between(0, 3*w.set.ttl), func() { delete(w.lies, n.Name) })
-	return true
 }
+
+// pausePlanner counts when a planner is paused.
+func pausePlanner(f *faults, _ Fault, _ *node) (time.Duration, bool) {
+	f.planner = true
+	return 0, false
+}
+
+func letPlan(f *faults, _ *node) { f.planner = false }
+
+// planned pauses a planner whose write has just been stored, if it is time for that.
+func (f *faults) planned(by virtual.Sender, open bool) {
+	w := f.w
+	if !open || by == (virtual.Sender{}) || !f.planner || w.peace || w.likely(0.5) {
+		return
+	}
+	for _, n := range w.nodes {
+		if n.Name == by.Name && n.Up() && !n.Paused() {
+			f.planner = false
+			w.stats.Faults[PlannerPaused]++
+			n.pause(2*w.set.ttl, false)
+		}
+	}
+}
+
+func jumpClock(f *faults, _ Fault, n *node) (time.Duration, bool) {
+	n.Clock.Wall = f.w.between(-time.Hour, time.Hour)
+	return 0, n.Up()
+}
+
+// block cuts a node off from writing, or from reading.
+func block(f *faults, of Fault, n *node) (time.Duration, bool) {
+	if n.blocked != [2]bool{} {
+		return 0, false
+	}
+	n.blocked[index(of == ReadsOnly)] = true
+	return f.upTo(3), true
+}
+
+func unblock(_ *faults, n *node) { n.blocked = [2]bool{} }
+
+// mute leaves a node's writes of rows unanswered. Commits may fail for three lease times. The heartbeats of the node are
+// answered all the while.
+func mute(f *faults, _ Fault, n *node) (time.Duration, bool) {
+	if n.mute || f.backup.keeping { // a snapshot waits for what was sent before
+		return 0, false
+	}
+	n.mute = true
+	return f.upTo(10), true
+}
+
+func unmute(_ *faults, n *node) { n.mute = false }
+
+// breakDown is longer than anybody can trust itself.
+func breakDown(f *faults, _ Fault, _ *node) (time.Duration, bool) {
+	if f.w.net.down {
+		return 0, false
+	}
+	f.w.net.down = true
+	return f.w.between(f.w.set.ttl/3, 5*f.w.set.ttl), true
+}
+
+func repair(f *faults, _ *node) { f.w.net.down = false }
+
+// misreport makes the address of a node show something else than the truth.
+func misreport(f *faults, of Fault, n *node) (time.Duration, bool) {
+	shows := engine.Silent
+	if of == Mistaken {
+		shows = pick(f.w.chance, engine.Refuses, engine.Replies)
+	}
+	if _, lies := f.lies[n.Name]; lies || !n.Up() {
+		return 0, false
+	}
+	f.lies[n.Name] = shows
+	f.w.wires.Cut(&n.Process)
+	return f.upTo(3), true
+}
+
+func tellTruth(f *faults, n *node) { delete(f.lies, n.Name) }
 
 // lie is what an attempt to reach a node shows.
-func (w *world) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
-	shows, lied := w.lies[to.Name]
-	if !lied {
+func (f *faults) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+	shows, lies := f.lies[to.Name]
+	if !lies {
 		return truth
 	}
 	if shows != engine.Silent {
-		w.mistaken[to.Name] = w.Now()
+		f.mistaken[to.Name] = f.w.Now()
 	}
 	return shows
 }
 
-// proven reports whether a connection may have proven the death of an incarnation: its process is dead or has
-// taken another seat, or its address has lied since.
-func (w *world) proven(inc lease.Incarnation, s *sitting) bool {
-	at, lied := w.mistaken[s.by.Name]
-	lives := func(n *node) bool { return n.Up() && n.Sender() == s.by && n.me == inc }
-	return w.watchful && (lied && at >= s.began || !slices.ContainsFunc(w.nodes, lives))
-}
-
-func (w *world) pauses(n *node, d time.Duration, suspended bool) bool {
-	if !n.Up() || n.Paused() {
-		return false
-	}
-	n.pause(d, suspended)
-	return true
-}
-
-// replace ends a process one way or another, and starts the next some time later.
-func (w *world) replace(f Fault, n *node) bool {
-	if !n.Up() || n.leaver {
-		return false
-	}
-	if f == Crash {
-		n.crash()
-	} else {
-		if n.Paused() {
-			return false
-		}
-		n.stop()
-	}
-	w.again(n, w.between(0, 3*w.set.ttl))
-	return true
-}
-
-// again starts the next process once the last one has ended. A process that is told twice to stop,
-// before it takes either, has one successor.
-func (w *world) again(n *node, d time.Duration) {
-	n.due = true
-	w.After(d, func() {
-		switch {
-		case !n.due: // it was started meanwhile
-			return
-		case n.Up():
-			w.again(n, w.set.ttl/2)
-			return
-		}
-		n.Clock.Rate = 1000
-		if !w.set.exact && w.likely(0.3) {
-			w.stats.Faults[ClockRate]++
-			n.Clock.Rate = 960 + w.chance.Int64N(81)
-		}
-		n.boot(w.config())
-	})
-}
-
-// block cuts a node off from writing, or from reading, for a while.
-func (w *world) block(n *node, writes bool) bool {
-	if n.blocked != [2]bool{} {
-		return false
-	}
-	n.blocked[index(writes)] = true
-	w.After(w.between(0, 3*w.set.ttl), func() { n.blocked = [2]bool{} })
-	return true
-}
-
-// mute leaves a node's writes of rows unanswered, for up to ten lease times: commits may fail
-// for three. The heartbeats of the node are answered all the while.
-func (w *world) mute(n *node) bool {
-	if n.mute || w.keeping { // a snapshot waits for what was sent before
-		return false
-	}
-	n.mute = true
-	w.After(w.between(0, 10*w.set.ttl), func() { n.mute = false })
-	return true
-}
-
-// outage is longer than anybody can trust itself.
-func (w *world) outage() bool {
-	if w.net.down {
-		return false
-	}
-	w.net.down = true
-	w.After(w.between(w.set.ttl/3, 5*w.set.ttl), func() { w.net.down = false })
-	return true
-}
-
 // reshard ends a stream or two, and begins what follows.
-func (w *world) reshard(f Fault) bool {
-	var open []*stream
-	for _, s := range w.streams {
-		if !s.closed {
-			open = append(open, s)
-		}
-	}
-	if w.crowded() {
-		return false
-	}
-	name := func() string { return fmt.Sprintf("s%02d", len(w.streams)) }
+func reshard(f *faults, of Fault, _ *node) (time.Duration, bool) {
+	w, open := f.w, f.w.streams.open()
+	var ends []*stream
 	switch {
-	case f == Split && len(open) > 0:
-		p := open[w.chance.IntN(len(open))]
-		w.close(p)
-		w.addStream(name(), p.every, p.name)
-		w.addStream(name(), p.every, p.name)
-		return true
-	case f == Merge && len(open) > 2:
-		i := w.chance.IntN(len(open) - 1)
-		w.close(open[i])
-		w.close(open[i+1])
-		w.addStream(name(), open[i].every, open[i].name, open[i+1].name)
-		return true
+	case w.streams.crowded(w.set.seasonal):
+	case of == Split && len(open) > 0:
+		i := w.IntN(len(open))
+		ends = open[i : i+1]
+	case of == Merge && len(open) > 2:
+		i := w.IntN(len(open) - 1)
+		ends = open[i : i+2]
 	}
-	return false
+	if ends == nil {
+		return 0, false
+	}
+	w.streams.follow(w.Now(), ends...)
+	for _, s := range ends {
+		w.trace("close", s.name, nil)
+	}
+	return 0, true
 }
 
-// lack takes shards from what the source of a node lists, for up to four polls.
-func (w *world) lack(n *node) bool {
+// useNameAgain lists a name again that was removed long ago, for a shard that has nothing to
+// do with the former. A name that still is somebody's parent is not.
+func useNameAgain(f *faults, _ Fault, _ *node) (time.Duration, bool) {
+	w, parent := f.w, map[string]bool{}
+	for _, s := range w.streams.all {
+		for _, name := range s.parents {
+			parent[name] = parent[name] || !s.dropped
+		}
+	}
+	for _, s := range w.streams.all {
+		if s.dropped && w.promises.Row(s.name).Removed && !parent[s.name] && len(s.active) == 0 && !w.streams.crowded(w.set.seasonal) {
+			s.renew(w.Now())
+			return 0, true
+		}
+	}
+	return 0, false
+}
+
+// lackShards takes shards from what the source of a node lists, for up to four polls.
+func lackShards(f *faults, _ Fault, n *node) (time.Duration, bool) {
 	if len(n.lacks) > 0 {
-		return false
+		return 0, false
 	}
 	n.lacks = map[string]bool{}
-	for _, s := range w.streams {
-		if s.ended == 0 && w.likely(0.3) {
+	for _, s := range f.w.streams.all {
+		if s.ended == 0 && f.w.likely(0.3) {
 			n.lacks[s.name], s.lacked = true, true
 		}
 	}
-	w.After(w.between(0, 4*n.config.Poll), func() {
+	return f.w.between(0, 4*n.config.Poll), len(n.lacks) > 0
+}
+
+func listAll(f *faults, n *node) {
+	if n.lacks != nil {
 		n.lacks = nil
-		w.disturb()
-	})
-	return len(n.lacks) > 0
-}
-
-// crowded reports whether there are as many streams as one fleet should have here.
-func (w *world) crowded() bool {
-	listed, open := 0, 0
-	for _, s := range w.streams {
-		if !s.dropped {
-			listed++
-		}
-		if !s.closed {
-			open++
-		}
-	}
-	if w.set.seasonal {
-		return listed > 40 || open > 15
-	}
-	return len(w.streams) > 40
-}
-
-// force is a supervisor who takes a shard away.
-func (w *world) force() bool {
-	s := w.streams[w.chance.IntN(len(w.streams))]
-	row := w.judge.row(s.name)
-	if row.Generation == 0 || row.Owner.IsZero() || w.went || w.net.down {
-		return false
-	}
-	write, err := protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "supervisor", Note: "because"}, w.stamp())
-	if err != nil {
-		w.fault("force-release: %v", err)
-		return false
-	}
-	if _, err = w.table.Write(virtual.Sender{}, write); err != nil {
-		return false
-	}
-	w.rewish(func(list []lease.Wish) []lease.Wish {
-		look := lease.Wish{Kind: protocol.WishLook, Subject: s.name, By: "supervisor", Until: w.stamp().At.Add(time.Minute)}
-		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(look) == 0 }), look)
-	})
-	return true
-}
-
-// quiet ends all trouble. What is on its way stays so, and a handler that is late
-// already.
-func (w *world) quiet() {
-	w.trace("calm", "", nil)
-	w.peace = true
-	w.net.set(rates{})
-	w.net.down = false
-	w.set.tempers, w.set.hook, w.set.source, w.set.sick, w.set.busy, w.snare = 0, 0, 0, 0, 0, false
-	if !w.set.seasonal {
-		w.snapshot = nil // in a season, the next may be one of days ago
-	}
-	for _, s := range w.streams {
-		w.mend(rowKey(s.name))
-	}
-	w.mend(lease.Plan{Group: group}.Key())
-	for _, n := range w.nodes {
-		w.mend(lease.Key{Group: group, Kind: lease.KindSeat, Name: string(n.me)})
-		w.mend(lease.Target{Group: group, Incarnation: n.me}.Key())
-	}
-	clear(w.table.Unreadable) // seats of incarnations that are over
-	if w.went {
-		w.adopt()
-	}
-	w.rewish(func([]lease.Wish) []lease.Wish { return nil })
-	clear(w.lies)
-	for _, n := range w.nodes {
-		n.blocked, n.mute, n.lacks = [2]bool{}, false, nil
-		if n.Paused() {
-			n.resumes++
-			n.resume()
-		}
-		for _, h := range n.running() {
-			h.mend()
-		}
-	}
-	w.pardon()
-}
-
-// pardon takes every shard out of quarantine, as an operator would.
-func (w *world) pardon() {
-	for _, s := range w.streams {
-		row := w.judge.row(s.name)
-		if row.Generation == 0 || !row.Quarantined {
-			continue
-		}
-		if write, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, w.stamp()); err == nil {
-			_, _ = w.table.Write(virtual.Sender{}, write)
-			w.disturb()
-		}
+		f.w.silence.disturb()
 	}
 }
 
-// even reports whether a plan would leave everything where it is.
-func even(v rebalance.View) bool {
-	for i, to := range (rebalance.Even{}).Plan(v) {
-		if to != rebalance.Nobody && to != v.Shards[i].Owner {
-			return false
-		}
+// spoil makes a record unreadable for a while: somebody has edited it by hand.
+func spoil(f *faults, of Fault, n *node) (time.Duration, bool) {
+	w := f.w
+	key := seatKey(n.me)
+	switch of {
+	case MalformedPlan:
+		key = planKey()
+	case MalformedTarget:
+		key = targetKey(n.me)
+	case MalformedRow:
+		key = rowKey(w.streams.all[w.IntN(len(w.streams.all))].name)
 	}
-	return true
+	row, isRow := w.read(key).(lease.Row)
+	if w.read(key) == nil || isRow && row.Removed || f.backup.went || w.table.Unreadable[key] {
+		return 0, false
+	}
+	w.table.Unreadable[key] = true
+	w.After(f.upTo(10), func() { f.mend(key) })
+	return 0, true
+}
+
+func (f *faults) mend(key lease.Key) {
+	if f.w.table.Unreadable[key] {
+		f.w.trace("mended", key.Name, nil)
+		delete(f.w.table.Unreadable, key)
+	}
+}
+
+func mendAll(f *faults, _ *node) {
+	for _, s := range f.w.streams.all {
+		f.mend(rowKey(s.name))
+	}
+	f.mend(planKey())
+	for _, n := range f.w.nodes {
+		f.mend(seatKey(n.me))
+		f.mend(targetKey(n.me))
+	}
+	clear(f.w.table.Unreadable) // seats of incarnations that are over
 }

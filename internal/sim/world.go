@@ -1,11 +1,10 @@
 package sim
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"context"
+	"slices"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -16,110 +15,147 @@ import (
 // put there), never by a map.
 type world struct {
 	virtual.Time
-	seed    uint64
-	chance  *rand.Rand
-	make    virtual.Maker
-	table   virtual.Table
-	store   *store // of the table
-	judge   *judge
-	net     network
-	streams []*stream
-	named   map[string]*stream
-	nodes   []*node
-	set     settings
-	stats   Stats
-	hash    uint64
-	log     func(string) // nil: nobody reads along
-	faults  []error
-	reports reports
-
-	snapshot *snapshot     // of the table, to be restored
-	keeping  bool          // one is to be taken soon
-	went     bool          // the table is an older one, and nobody has adopted it yet
-	wall     time.Duration // how far the operator's clock is off
-	calm     time.Duration
-	peace    bool // trouble has ended
-	strict   bool // calm for long enough: bounds hold
-	snare    bool // the next worker that writes a plan is stopped in the middle
-
+	chance
+	record
+	make     virtual.Maker
+	set      settings
+	stats    Stats
+	table    virtual.Table
+	store    *store // of the table
+	net      network
 	wires    virtual.Wires
-	watchful bool                     // workers have a deathwatch
-	lies     map[string]engine.Shown  // what the addresses of some nodes show instead of the truth
-	mistaken map[string]time.Duration // until when an address last seemed to prove the death of its node
+	streams  streams
+	nodes    []*node
+	faults   faults
+	operator operator
+	promises *promises
+	silence  silence
+
+	watchful  bool          // workers have a deathwatch
+	peace     bool          // trouble has ended
+	strict    bool          // calm for long enough: bounds hold
+	calmSince time.Duration // since when it is
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{seed: seed, chance: rand.New(rand.NewPCG(seed, 0x5eed)), make: virtual.New, store: newStore(), named: map[string]*stream{}, hash: 14695981039346656037}
-	w.judge, w.net.w = newJudge(w), w
-	w.table = virtual.Table{Store: w.store, Watcher: w.judge, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
-	w.reports.idle, w.reports.shards = map[string]time.Duration{}, map[string]time.Duration{}
-	w.After(0, w.keepNaming)
-	w.watchful = rand.New(rand.NewPCG(seed, 0xdea7)).IntN(3) == 0 // drawn apart, so that all else of a seed is as it would be
-	w.lies, w.mistaken, w.wires.Lie = map[string]engine.Shown{}, map[string]time.Duration{}, w.lie
+func newWorld(seed uint64, log func(string)) *world {
+	w := &world{chance: newChance(seed, 0x5eed), make: virtual.New, store: newStore(), streams: newStreams()}
+	w.record = record{time: &w.Time, seed: seed, log: log, hash: 14695981039346656037}
+	w.promises, w.net.w, w.operator.w = newPromises(w), w, w
+	w.table = virtual.Table{Store: w.store, Watcher: w.promises, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
+	w.faults = newFaults(w)
+	w.silence = silence{w: w, idle: map[string]time.Duration{}, shards: map[string]time.Duration{}}
+	w.After(0, w.silence.check)
+	w.watchful = w.apart(0xdea7).IntN(3) == 0
+	w.wires.Lie = w.faults.lie
 	return w
 }
 
+// apart returns a source of chance for what is drawn apart, so that all else of a seed is as it would be.
+func (w *world) apart(what uint64) chance { return newChance(w.seed, what) }
+
 // run lets so much time pass, or less if a promise was broken.
-func (w *world) run(d time.Duration) {
-	w.RunWhile(d, func() bool { return len(w.faults) == 0 })
-}
+func (w *world) run(d time.Duration) { w.RunWhile(d, w.sound) }
 
 // until lets time pass until cond holds, and reports whether it did in time.
 func (w *world) until(limit time.Duration, cond func() bool) bool {
 	for from := w.Now(); !cond(); w.run(max(50*time.Millisecond, w.set.ttl/200)) {
-		if w.Now()-from > limit || len(w.faults) > 0 {
+		if w.Now()-from > limit || !w.sound() {
 			return false
 		}
 	}
 	return true
 }
 
-// fault notes a broken promise. The simulation ends at the first.
-func (w *world) fault(format string, args ...any) {
-	err := fmt.Errorf("seed %d at %v: "+format, append([]any{w.seed, w.Now()}, args...)...)
-	w.faults = append(w.faults, err)
-	if w.log != nil {
-		w.log(err.Error())
+// populate makes the streams, and the nodes that come up one after another.
+func (w *world) populate() {
+	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(w.set.ttl/10, w.set.ttl/2)
+	for i := range w.set.streams {
+		w.streams.add(numbered(i), w.set.every, w.Now())
+	}
+	for i := range w.set.nodes {
+		w.addNode(string(rune('a' + i))).bootAfter(w.between(0, w.set.ttl))
 	}
 }
 
-// trace makes what happened part of the hash, and tells who reads along.
-func (w *world) trace(what, who string, text func() string) {
-	w.mix(uint64(w.Now()))
-	for i := range len(what) {
-		w.mix(uint64(what[i]))
+func (w *world) addNode(name string) *node {
+	n := &node{w: w, Process: virtual.Process{Time: &w.Time, Name: name, Clock: virtual.Clock{Rate: 1000}}}
+	n.Shell, n.Input = n, n.input
+	w.wires.Join(&n.Process)
+	w.nodes = append(w.nodes, n)
+	return n
+}
+
+// newcomer is a node that is out, or one more.
+func (w *world) newcomer() *node {
+	if i := slices.IndexFunc(w.nodes, func(n *node) bool { return !n.Up() }); i >= 0 {
+		return w.nodes[i]
 	}
-	for i := range len(who) {
-		w.mix(uint64(who[i]))
+	if w.set.seasonal {
+		return w.addNode(string(rune('a' + len(w.nodes))))
 	}
-	if w.log != nil {
-		line := fmt.Sprintf("%10.3fs %-5s %s", w.Now().Seconds(), who, what)
-		if text != nil {
-			line += " " + text()
+	return w.addNode("new")
+}
+
+// live is the nodes that run and mean to stay.
+func (w *world) live() (live []*node) {
+	for _, n := range w.nodes {
+		if n.Up() && !n.leaver {
+			live = append(live, n)
 		}
-		w.log(line)
 	}
+	return live
 }
 
-// note tells who reads along, and is no part of the hash.
-func (w *world) note(who, format string, args ...any) {
-	if w.log != nil {
-		w.log(fmt.Sprintf("%10.3fs %-5s ", w.Now().Seconds(), who) + fmt.Sprintf(format, args...))
-	}
+// seats is who is there.
+func (w *world) seats() []lease.Record {
+	return slices.DeleteFunc(w.table.Records(group, lease.KindSeat), func(r lease.Record) bool { return r.Key().Kind != lease.KindSeat })
 }
 
-func (w *world) mix(v uint64) { w.hash = (w.hash ^ v) * 1099511628211 }
-
-// between draws a duration.
-func (w *world) between(from, to time.Duration) time.Duration {
-	if to <= from {
-		return from
+// read reads a record as it stands; nil: there is none.
+func (w *world) read(k lease.Key) lease.Record {
+	r, err := w.store.Get(context.Background(), k)
+	if err != nil {
+		return nil
 	}
-	return from + time.Duration(w.chance.Int64N(int64(to-from)))
+	return r
 }
 
-// likely draws whether something of that chance happens.
-func (w *world) likely(p float64) bool { return p > 0 && w.chance.Float64() < p }
+// plan is the plan as it stands in the table.
+func (w *world) plan() (p lease.Plan, ok bool) {
+	p, ok = w.read(planKey()).(lease.Plan)
+	return p, ok
+}
 
-// pick draws one of them.
-func pick[T any](w *world, from ...T) T { return from[w.chance.IntN(len(from))] }
+// sits reports whether that incarnation has a seat.
+func (w *world) sits(me lease.Incarnation) bool { return w.read(seatKey(me)) != nil }
+
+const group = "sim"
+
+func planKey() lease.Key { return lease.Plan{Group: group}.Key() }
+
+func rowKey(shard string) lease.Key {
+	return lease.Key{Group: group, Kind: lease.KindLease, Name: shard}
+}
+
+func seatKey(of lease.Incarnation) lease.Key {
+	return lease.Key{Group: group, Kind: lease.KindSeat, Name: string(of)}
+}
+
+func targetKey(of lease.Incarnation) lease.Key {
+	return lease.Target{Group: group, Incarnation: of}.Key()
+}
+
+// quiet ends all trouble. What is on its way stays so, and a handler that is late already.
+func (w *world) quiet() {
+	w.trace("calm", "", nil)
+	w.peace = true
+	w.net.set(rates{})
+	w.set.chances = chances{}
+	w.faults.end()
+	for _, n := range w.nodes {
+		for _, h := range n.running() {
+			h.mend()
+		}
+	}
+	w.operator.unquarantine()
+}

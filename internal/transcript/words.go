@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -41,7 +42,7 @@ func verb(w lease.Write, worker string) string {
 		return "hands over"
 	case next.Accepts(old):
 		return "takes over"
-	case next.Last.Reason == lease.ReasonDrainTimeout:
+	case protocol.EndingOf(next.Last.Reason) == protocol.Moved:
 		return "seizes"
 	}
 	return "claims"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -18,14 +19,14 @@ import (
 // each has one of its own, without spaces.
 func TestTextsAreOneWord(t *testing.T) {
 	word, seen := regexp.MustCompile(`^[a-z]+(-[a-z]+)?$`), map[string]bool{}
-	for c := event.CauseHandedOff; c <= event.CauseConflict; c++ {
+	for _, c := range fixture.Kinds[event.Cause](t) {
 		if text := c.String(); !word.MatchString(text) || seen[text] || !strings.HasPrefix(c.Error(), text+": ") {
 			t.Errorf("%d: %q, %q", c, text, c.Error())
 		}
 		seen[c.String()] = true
 	}
 	clear(seen)
-	for k := event.Joined; k <= event.HookFault; k++ {
+	for _, k := range fixture.Kinds[event.Kind](t) {
 		if text := k.String(); !word.MatchString(text) || seen[text] {
 			t.Errorf("%d: %q", k, text)
 		}

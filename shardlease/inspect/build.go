@@ -34,7 +34,7 @@ type request struct {
 func (r *reading) snapshot() *Snapshot {
 	b := builder{reading: r, now: r.options.now(), backoff: backoffOf(r.seats, r.options.MaxBackoff)}
 	s := &Snapshot{
-		Group: r.group, At: b.now, RowsAt: r.rowsAt, Plan: r.plan, Wishes: r.wishes, Unreadable: r.unreadable(),
+		Group: r.group, At: b.now, RowsAt: r.rowsAt, Plan: r.plan, Wishes: r.wishes, Targets: r.targets, Unreadable: r.unreadable(),
 		Restored: r.restored != "", RestoredWhy: r.restored, Unverified: r.unsure, Partial: r.partial, Cost: r.cost,
 		maxBackoff: r.options.MaxBackoff, quiet: r.options.Quiet,
 	}
@@ -98,6 +98,9 @@ func (b *builder) index() {
 func (b *builder) indexTargets() {
 	b.targets = make(map[string]lease.Incarnation, len(b.rows))
 	newest, revision := map[lease.Incarnation]int64{}, map[string]int64{}
+	if !b.known {
+		return
+	}
 	for _, page := range b.reading.targets {
 		newest[page.Incarnation] = max(newest[page.Incarnation], page.Revision)
 	}
@@ -259,7 +262,8 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 		Beating: Unknown, Target: -1,
 	}
 	for _, wish := range b.wishes {
-		if wish.Subject == seat.Name && wish.Stands(b.now) && (wish.Kind == lease.WishDrain || wish.Kind == lease.WishCordon && w.Wish == "") {
+		of, _, _ := wish.Kind.Names()
+		if of == "worker" && wish.Subject == seat.Name && wish.Stands(b.now) && slices.Index(lease.WishKinds(), wish.Kind) > slices.Index(lease.WishKinds(), w.Wish) {
 			w.Wish = wish.Kind
 		}
 	}

@@ -197,7 +197,7 @@ func (j *judge) steering() {
 // warning shows why. Wishes of a newer version have no effect on the workers of this one, and no command lifts them.
 func (j *judge) wishes() {
 	for _, w := range j.Wishes {
-		known := w.Kind == lease.WishCordon || w.Kind == lease.WishDrain || w.Kind == lease.WishPause || w.Kind == lease.WishPin
+		_, to, known := w.Kind.Names()
 		if !known || !w.Stands(j.At) {
 			continue
 		}
@@ -206,7 +206,7 @@ func (j *judge) wishes() {
 			lift += " " + quoted(w.Subject)
 		}
 		named := w.Subject
-		if w.Kind == lease.WishPin {
+		if to != "" {
 			named = w.To
 		}
 		absent := ""

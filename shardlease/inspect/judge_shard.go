@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -201,8 +202,7 @@ func (j *judge) bouncing(s *Shard) {
 	}
 	n := 0
 	for _, t := range append([]lease.Transfer{s.Row.Last}, s.Row.History()...) {
-		moved := t.Reason == lease.ReasonHandoff || t.Reason == lease.ReasonDrainTimeout
-		if moved && t.From != "" && !t.At.Before(from) {
+		if protocol.EndingOf(t.Reason) == protocol.Moved && t.From != "" && !t.At.Before(from) {
 			n++
 		}
 	}

@@ -216,6 +216,10 @@ func TestTargets(t *testing.T) {
 	if to := of.look().Shard("shard-3").Target; !to.IsZero() {
 		t.Errorf("%v, of a page that is left from an earlier target", to)
 	}
+	of.plan = nil
+	if s := of.look(); len(s.Targets) != 2 || !s.Shard("shard-1").Target.IsZero() {
+		t.Errorf("without a plan there are %d pages, and shard-1 is assigned to %v", len(s.Targets), s.Shard("shard-1").Target)
+	}
 }
 
 // TestManyShards: a snapshot of 10,000 shards on memstore (in a sample, 2,000) is taken, judged and compared. At full size

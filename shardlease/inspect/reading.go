@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -75,25 +76,21 @@ func (r *reading) readSeats() error {
 		case lease.Plan:
 			r.plan = &of
 		case lease.Wishes:
-			r.wishes = slices.DeleteFunc(of.List, func(w lease.Wish) bool { return w.Kind == look })
+			r.wishes = slices.DeleteFunc(of.List, func(w lease.Wish) bool { return w.Kind == protocol.WishLook })
 		}
 	})
 }
 
-// look is the kind of the wish that a command makes so that workers read its row. It ends after a minute,
-// and no plan follows it.
-const look lease.WishKind = "look"
-
 // ofSessions reports whether the group is one of sessions: their record has the key of the plan.
 func (r *reading) ofSessions() bool { return r.plan != nil && r.plan.Sessions }
 
-// readTargets lists the targets, if there is a plan.
+// readTargets lists the targets. Without a plan they may be left of an earlier one, and no worker follows them.
 func (r *reading) readTargets() error {
 	r.targets, r.badPages, r.known = nil, nil, false
-	if r.options.NoTargets || r.plan == nil || r.ofSessions() {
+	if r.options.NoTargets || r.ofSessions() {
 		return nil
 	}
-	r.known = true
+	r.known = r.plan != nil
 	return r.list(lease.Query{Group: r.group, Kind: lease.KindTarget, Eventually: true}, &r.badPages, func(record lease.Record, _ int) {
 		if page, ok := record.(lease.Target); ok {
 			r.targets = append(r.targets, page)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -63,7 +64,7 @@ func (b backoff) longest(row lease.Row, only bool) time.Duration {
 	return b.after(tries)
 }
 
-func failed(why lease.Reason) bool { return why == lease.ReasonFailed || why == lease.ReasonStalled }
+func failed(why lease.Reason) bool { return protocol.EndingOf(why) == protocol.Failed }
 
 // releases returns how often the same worker has given the shard up in a row. all: the row
 // remembers several releases and nothing else, so there may have been more.
@@ -87,7 +88,7 @@ func lastFailure(row lease.Row) *lease.Transfer {
 		return nil
 	}
 	ended := func(t lease.Transfer) bool {
-		return t.From != "" && (failed(t.Reason) || t.Reason == lease.ReasonExpired)
+		return t.From != "" && (failed(t.Reason) || protocol.EndingOf(t.Reason) == protocol.Evicted)
 	}
 	if ended(row.Last) {
 		return &row.Last

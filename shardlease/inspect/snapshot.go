@@ -25,6 +25,9 @@ type Snapshot struct {
 	// PlanAge is how long the plan has had its revision, open or complete.
 	PlanAge Age
 	Wishes  []lease.Wish // those of operators, also if they have ended and no planner has removed them yet
+	// Targets are the pages of the target assignments, sorted by worker and page. With [Options.NoTargets], and from
+	// [LookAt], there are none.
+	Targets []lease.Target
 
 	// Unreadable lists the records that exist and cannot be read, sorted by kind and name.
 	Unreadable []Unreadable
@@ -127,7 +130,8 @@ type Worker struct {
 	Dead   bool
 	Leaves bool   // it shuts down
 	Health string // why it is not well; empty: it is well
-	// Wish is the drain or the cordon that stands for the workers of its name; empty: there is none.
+	// Wish is the kind of the wish that stands for the workers of its name, the last of [lease.WishKinds]; empty:
+	// there is none.
 	Wish    lease.WishKind
 	Beating Tri // whether its heartbeat moves
 

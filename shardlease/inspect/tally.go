@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -46,10 +47,10 @@ func (s *Snapshot) Tallies() []Tally {
 
 // add counts a tenure that has ended for that reason.
 func (t *Tally) add(reason lease.Reason) {
-	switch reason {
-	case lease.ReasonExpired:
+	switch protocol.EndingOf(reason) {
+	case protocol.Evicted:
 		t.Expired++
-	case lease.ReasonForced, lease.ReasonAdopted:
+	case protocol.Commanded:
 		t.Forced++
 	default:
 		t.Released++

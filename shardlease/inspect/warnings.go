@@ -77,7 +77,7 @@ const (
 	CodePlanStale Code = "plan-stale"
 	// CodeAlone: only one worker lives and does not leave. Info.
 	CodeAlone Code = "alone"
-	// CodeWish: an operator's cordon, drain, pause or pin stands. Info.
+	// CodeWish: a wish of an operator stands. Info.
 	CodeWish Code = "wish"
 )
 

@@ -315,7 +315,7 @@ func TestWishes(t *testing.T) {
 	of.wishes = []lease.Wish{
 		{Kind: lease.WishCordon, Subject: "a", By: "ann"},
 		{Kind: lease.WishDrain, Subject: "b", By: "ann", Until: of.clock().Add(-time.Second)},
-		{Kind: "freeze", Subject: "a", By: "ann"},
+		{Kind: "telepathy", Subject: "a", By: "ann"},
 		{Kind: lease.WishPin, Subject: "shard-0", To: "z", By: "ann", Until: of.clock().Add(time.Hour)},
 	}
 	var got []string
@@ -331,7 +331,29 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own.
+// TestEveryWishHasAWarning: a wish of each kind has a warning, which names the command that ends it, and the wish for a
+// worker is a field of that worker.
+func TestEveryWishHasAWarning(t *testing.T) {
+	for _, kind := range lease.WishKinds() {
+		of := settled(t)
+		subject, to, _ := kind.Names()
+		names := map[string]string{"worker": "a", "shard": "shard-0"}
+		of.wishes = []lease.Wish{{Kind: kind, Subject: names[subject], To: names[to], By: "ann"}}
+		s := of.look()
+		command := strings.TrimSpace("shardlease lift " + string(kind) + " " + names[subject])
+		if got := warned(s, inspect.CodeWish); len(got) != 1 || !strings.Contains(got[0].Do, "`"+command+"`") {
+			t.Errorf("%s: the warnings are %v", kind, got)
+		}
+		for _, w := range s.Workers {
+			if w.Seat.Name == "a" && (w.Wish == kind) != (subject == "worker") {
+				t.Errorf("%s: the wish of the worker is %q", kind, w.Wish)
+			}
+		}
+	}
+}
+
+// TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own. Codes has all of them:
+// Warnings sorts by it.
 func TestStoriesHaveAllCodes(t *testing.T) {
 	told := map[inspect.Code]bool{}
 	for _, st := range stories() {
@@ -339,12 +361,26 @@ func TestStoriesHaveAllCodes(t *testing.T) {
 	}
 	seen := map[inspect.Code]bool{}
 	for _, code := range inspect.Codes() {
-		if !told[code] || seen[code] {
-			t.Errorf("%s: no story, or twice", code)
+		if seen[code] {
+			t.Errorf("Codes has %s twice", code)
 		}
 		seen[code] = true
 	}
-	if len(seen) != 22 || len(told) != 22 {
-		t.Errorf("%d codes, %d with a story", len(seen), len(told))
+	all := fixture.Kinds[inspect.Code](t)
+	for _, code := range all {
+		if !told[code] || !seen[code] {
+			t.Errorf("%s: it has a story: %t; it is in Codes: %t", code, told[code], seen[code])
+		}
+	}
+	if len(seen) != len(all) || len(told) != len(all) {
+		t.Errorf("%d constants, %d in Codes, %d with a story", len(all), len(seen), len(told))
+	}
+}
+
+// TestStatesHasAllStates: commands offer the states of States, and no other.
+func TestStatesHasAllStates(t *testing.T) {
+	all, states := fixture.Kinds[inspect.State](t), slices.Sorted(slices.Values(inspect.States()))
+	if slices.Sort(all); !slices.Equal(all, states) {
+		t.Errorf("States has %v, and the constants are %v", states, all)
 	}
 }

@@ -134,7 +134,7 @@ func TestItemsComeBack(t *testing.T) {
 	}
 	leaving := seat
 	leaving.Beat, leaving.Leaving = 4, true
-	for _, record := range append(records, seat, leaving, fullSeat()) {
+	for _, record := range append(append(records, seat, leaving), fixture.Full(t)...) {
 		back, err := lease.Decode(lease.Encode(record))
 		if err != nil || !reflect.DeepEqual(back, record) {
 			t.Errorf("%v was read back as %v, %v", record, back, err)
@@ -268,29 +268,10 @@ func TestUnreadableWantIsNotServed(t *testing.T) {
 	}
 }
 
-// fullSeat returns a seat that uses every field.
-func fullSeat() lease.Seat {
-	at := func(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
-	return lease.Seat{
-		Group: "g", Incarnation: "i", WriteID: "w", Beat: 7, Name: "n", TTL: time.Second, At: at(5),
-		Says: lease.Says{
-			Leaving: true, Freed: 3, Revision: 40, Settled: true, Missing: 39, NewsLeft: 2,
-			Wants: []lease.Want{{Shard: "a b", Generation: 7, Owner: "the owner", Terms: rebalance.Terms{Mode: rebalance.Eager, Drain: time.Second}}},
-			News: []lease.News{
-				{Kind: "created", Shard: "c"}, {Kind: lease.NewsDeclined, Shard: "b d"},
-				{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"},
-			},
-			Health:  lease.Health{Unwell: "3 shards failed in a row", UnwellSince: at(6), Trial: true, Silent: 2, SilentSince: at(7), NoSource: true},
-			Address: "10.0.0.7:7946",
-		},
-		Build: "v1.2.3", Since: at(8), Handoff: "eager 20s force 0s", Backoff: -time.Millisecond,
-	}
-}
-
 // TestSettledSeatIsShort: an attribute that almost all seats of a large fleet would have is left out, because it
 // would make every listing of the seats more expensive.
 func TestSettledSeatIsShort(t *testing.T) {
-	usual := fullSeat()
+	usual := fixture.Seat()
 	usual.Handoff = "cooperative"
 	moving, waits, session := usual, usual, usual
 	moving.Settled, waits.Settled, waits.Revision, session.Handoff = false, false, 0, ""
@@ -318,7 +299,7 @@ func TestSettledSeatIsShort(t *testing.T) {
 // TestUnreadableNewsAreIgnored: the seat of a live worker stays readable, and a kind of news of a
 // newer version is kept.
 func TestUnreadableNewsAreIgnored(t *testing.T) {
-	item := lease.Encode(fullSeat())
+	item := lease.Encode(fixture.Seat())
 	item[attr.News] = []string{"finished a", "finished", "", " a", "finished a\tb", "telepathy a"}
 	r, err := lease.Decode(item)
 	if err != nil {
@@ -348,10 +329,10 @@ func TestWantNamesTheOwner(t *testing.T) {
 
 // TestSeatsShareNothing: a clone of a seat has its own requests and news.
 func TestSeatsShareNothing(t *testing.T) {
-	seat := fullSeat()
+	seat := fixture.Seat()
 	clone := lease.Clone(seat).(lease.Seat)
 	clone.Wants[0].Shard, clone.News[0].Shard = "changed", "changed"
-	if !reflect.DeepEqual(seat, fullSeat()) {
+	if !reflect.DeepEqual(seat, fixture.Seat()) {
 		t.Error("a clone shares memory")
 	}
 	one := lease.Seat{Says: lease.Says{News: []lease.News{{Shard: "a"}}}}
@@ -418,18 +399,31 @@ func FuzzDecode(f *testing.F) {
 	f.Add("orders/seat", "!plan", int64(5), int64(900), "a", "i", "", "", "", []byte(nil), true)
 	f.Add("orders/seat", "!wishes", int64(5), int64(900), "", "", "pause\t\t\t0\tme\t", "", "", []byte(nil), true)
 	f.Add("orders/seat", "!newer", int64(5), int64(900), "", "", "", "", "", []byte(nil), true)
+	full := lease.Item{} // every attribute, with a value of its type
+	for _, r := range fixture.Full(f) {
+		maps.Copy(full, lease.Encode(r))
+	}
 	f.Fuzz(func(t *testing.T, partition, key string, n, m int64, owner, id, element, last, past string, state []byte, flag bool) {
-		item := lease.Item{
-			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
-			attr.Counter: n, attr.Generation: m, attr.Owner: owner, attr.Incarnation: id,
-			attr.Parents: []string{element}, attr.Last: last, attr.Past: past, attr.Finished: flag,
-			attr.Position: past, attr.State: state, attr.CheckpointGeneration: n, attr.CheckpointAt: m,
-			attr.Beat: n, attr.Name: owner, attr.TTL: m, attr.Wants: []string{element}, attr.Leaving: flag,
-			attr.Revision: n, attr.Missing: n, attr.Unsettled: flag, attr.News: []string{element, owner}, attr.NewsLeft: n,
-			attr.Unwell: past, attr.UnwellSince: m, attr.Trial: flag, attr.Silent: n, attr.SilentSince: m, attr.NoSource: flag,
-			attr.Address: past, attr.Build: owner, attr.Since: m, attr.Handoff: owner, attr.Backoff: m,
-			attr.Hold: state, attr.Give: state, attr.Pages: n, attr.Wishes: []string{element},
+		item := lease.Item{}
+		for name, value := range full {
+			switch value.(type) {
+			case string:
+				item[name] = owner
+			case int64:
+				item[name] = n
+			case bool:
+				item[name] = flag
+			case []byte:
+				item[name] = state
+			case []string:
+				item[name] = []string{element, owner}
+			}
 		}
+		maps.Copy(item, lease.Item{
+			attr.Group: partition, attr.Key: key, attr.Version: int64(attr.Format), attr.WriteID: "w",
+			attr.Generation: m, attr.Incarnation: id, attr.Parents: []string{element}, attr.Last: last, attr.Past: past,
+			attr.Position: past, attr.CheckpointAt: m, attr.TTL: m, attr.Backoff: m, attr.Wants: []string{element},
+		})
 		r, err := lease.Decode(item)
 		if err != nil {
 			if !errors.Is(err, lease.ErrMalformed) {

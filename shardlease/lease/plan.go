@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -138,8 +139,11 @@ func (f Finding) validate() error {
 }
 
 func (f Finding) equal(other Finding) bool {
-	return f.Inputs == other.Inputs && f.Members == other.Members && f.Unplaced == other.Unplaced && f.Shards == other.Shards &&
-		slices.Equal(f.Watchers, other.Watchers) && slices.Equal(f.Examples, other.Examples)
+	if !slices.Equal(f.Watchers, other.Watchers) || !slices.Equal(f.Examples, other.Examples) {
+		return false
+	}
+	f.Watchers, other.Watchers, f.Examples, other.Examples = nil, nil, nil, nil // nil and empty are equal
+	return reflect.DeepEqual(f, other)
 }
 
 // checkNewPlan reports a plan that no planner creates.

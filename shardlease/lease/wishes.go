@@ -51,6 +51,25 @@ const (
 	wishLook WishKind = "look"
 )
 
+// WishKinds returns the kinds of wish that operators make. If two wishes for one worker differ, the later kind prevails.
+func WishKinds() []WishKind { return []WishKind{WishPause, WishPin, WishCordon, WishDrain} }
+
+// Names returns what Subject and To name in a wish of this kind: a "worker" or a "shard", or nothing. For a kind that this
+// version does not know, known is false.
+func (k WishKind) Names() (subject, to string, known bool) {
+	switch k {
+	case WishCordon, WishDrain:
+		return "worker", "", true
+	case WishPause:
+		return "", "", true
+	case WishPin:
+		return "shard", "worker", true
+	case wishLook:
+		return "shard", "", true
+	}
+	return "", "", false
+}
+
 // The limits of wishes. All watchers read them whenever they list the seats.
 const (
 	MaxWishes = 1000 // how many wishes a group may have
@@ -92,18 +111,9 @@ func (w Wish) validate() error {
 		validID("kind of wish", string(w.Kind)), validText("subject", w.Subject, MaxName), validText("pinned to", w.To, MaxName),
 		validName("by", w.By), validText("why", w.Why, MaxName),
 	}
-	needs := func(subject, to bool) {
-		if subject != (w.Subject != "") || to != (w.To != "") {
-			errs = append(errs, invalid("wish", fmt.Sprintf("%q needs a worker or a shard as its kind says, and nothing else", w.Kind)))
-		}
-	}
-	switch w.Kind {
-	case WishCordon, WishDrain, wishLook:
-		needs(true, false)
-	case WishPause:
-		needs(false, false)
-	case WishPin:
-		needs(true, true)
+	subject, to, known := w.Kind.Names()
+	if known && ((subject != "") != (w.Subject != "") || (to != "") != (w.To != "")) {
+		errs = append(errs, invalid("wish", fmt.Sprintf("%q needs a worker or a shard as its kind says, and nothing else", w.Kind)))
 	}
 	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -212,9 +213,9 @@ func adviceComesBackAsStored(b *bench) {
 	seat := b.putSeat(protocol.Sit(full, b.stamp()))
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))
 	asked := wants(b.free())
-	asked[0].Owner = "the owner"
+	asked[0].Owner, asked[0].Terms.AfterDrain = "the owner", rebalance.Wait
 	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{
-		Revision: plan.Revision, Settled: true, Missing: plan.Revision, NewsLeft: 4, Wants: asked,
+		Freed: 3, Revision: plan.Revision, Settled: true, Missing: plan.Revision, NewsLeft: 4, Wants: asked,
 		News:    []lease.News{{Kind: lease.NewsFinished, Shard: "a b"}, {Kind: "newer", Shard: "c"}},
 		Health:  lease.Health{Unwell: "no disk", UnwellSince: clock(), Trial: true, Silent: 2, SilentSince: clock(), NoSource: true},
 		Address: "10.0.0.7:7946",

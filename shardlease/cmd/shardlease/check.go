@@ -214,11 +214,11 @@ type checkView struct {
 	Error    string         `json:"error,omitempty"`
 	Shards   map[string]int `json:"shards,omitempty"` // by state
 	Workers  *int           `json:"workers,omitempty"`
-	Warnings []warningView  `json:"warnings"`
+	Warnings []object       `json:"warnings"`
 }
 
 func (v verdict) asResult() *result {
-	view := checkView{Group: v.group, Status: checkStatus(v.code), Text: v.text, Warnings: []warningView{}}
+	view := checkView{Group: v.group, Status: checkStatus(v.code), Text: v.text, Warnings: warningsOf(v.warnings)}
 	if v.failure != nil {
 		view.Error = v.failure.Error()
 	}
@@ -229,9 +229,6 @@ func (v verdict) asResult() *result {
 			view.Shards[string(state)] = v.snapshot.Count(state)
 		}
 		view.Shards[string(spoilt)] = unreadableRows(v.snapshot)
-	}
-	for _, w := range v.warnings {
-		view.Warnings = append(view.Warnings, warningOf(w))
 	}
 	return &result{kind: "check", head: view}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // completionTime bounds how long the completion of a name may read the table: a person waits.
@@ -86,8 +87,12 @@ func taskNames(s *inspect.Snapshot) (list []string) {
 }
 
 // wishKinds returns the kinds of wish that a person can lift.
-func wishKinds(*inspect.Snapshot) []string {
-	return []string{"cordon", "drain", "pause", "pin", string(everyWish)}
+func wishKinds(*inspect.Snapshot) (list []string) {
+	for _, kind := range lease.WishKinds() {
+		list = append(list, string(kind))
+	}
+	slices.Sort(list)
+	return append(list, string(everyWish))
 }
 
 func wishSubjects(s *inspect.Snapshot) (list []string) {

@@ -35,18 +35,32 @@ much as one more worker.`,
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: eventColumns()}}
-		for _, e := range pastEvents(s, p.since(*since)) {
+		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: columnsOf(eventFields())}}
+		past := pastEvents(s, p.since(*since))
+		for _, e := range past {
 			r.names = append(r.names, e.Subject)
-			r.items = append(r.items, e.view())
-			r.grid.add(moment(e.At), e.Kind, e.Subject, e.Text)
 		}
+		addItems(r, eventFields(), past...)
 		return p.show(s, r, f)
 	})
 	return c
 }
 
-func eventColumns() []column { return cols("TIME", "KIND", "SUBJECT", "~=TEXT") }
+func eventFields() []field[occurrence] {
+	type of = occurrence
+	return []field[of]{
+		{title: "TIME", json: "at", value: func(e of) any { return e.At }},
+		{title: "KIND", json: "event", value: func(e of) any { return e.Kind }},
+		{title: "SUBJECT", json: "subject,omitempty", value: func(e of) any { return e.Subject }},
+		{title: "~=TEXT", json: "text", value: func(e of) any { return e.Text }},
+		{json: "transfer", value: func(e of) any {
+			if e.Transfer == nil {
+				return nil
+			}
+			return transferOf(*e.Transfer)
+		}},
+	}
+}
 
 // An occurrence is something that happened at one time.
 type occurrence struct {
@@ -54,22 +68,6 @@ type occurrence struct {
 	Kind, Subject string
 	Text          string
 	Transfer      *lease.Transfer
-}
-
-type eventView struct {
-	At       *time.Time    `json:"at,omitempty"`
-	Event    string        `json:"event"`
-	Subject  string        `json:"subject,omitempty"`
-	Text     string        `json:"text"`
-	Transfer *transferView `json:"transfer,omitempty"`
-}
-
-func (e occurrence) view() eventView {
-	v := eventView{At: stamp(e.At), Event: e.Kind, Subject: e.Subject, Text: e.Text}
-	if e.Transfer != nil {
-		v.Transfer = new(transferOf("", *e.Transfer))
-	}
-	return v
 }
 
 // pastEvents returns the changes of hands that the rows remember, oldest first.
@@ -140,7 +138,7 @@ func changes(last, s *inspect.Snapshot) (list []occurrence) {
 func printEvents(out io.Writer, list []occurrence, f *format) error {
 	for _, e := range list {
 		if f.name == asLines {
-			if err := writeLine(out, "event", e.view()); err != nil {
+			if err := writeLine(out, "event", objectOf(eventFields(), e)); err != nil {
 				return err
 			}
 			continue

@@ -57,11 +57,10 @@ The generation is what the commands that change the shard need.`,
 		if err != nil {
 			return err
 		}
-		view := shardDetail{shardView: shardOf(of, *positions)}
-		view.Group, view.Sessions, view.At = s.Group, s.Sessions, stamp(s.At)
 		warnings := warningsAbout(s.Warnings(), of.Name)
-		for _, w := range warnings {
-			view.Warnings = append(view.Warnings, warningOf(w))
+		view := slices.Concat(objectOf(detailFields(), s), objectOf(shardFields(*positions), of))
+		if len(warnings) > 0 {
+			view = append(view, entry{"warnings", warningsOf(warnings)})
 		}
 		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, warnings, *positions)}
 		if err := r.print(p.out, f); err != nil {
@@ -73,13 +72,14 @@ The generation is what the commands that change the shard need.`,
 	return c
 }
 
-// A shardDetail is what get prints in JSON.
-type shardDetail struct {
-	Group    string     `json:"group"`
-	Sessions bool       `json:"sessions,omitempty"`
-	At       *time.Time `json:"at,omitempty"`
-	shardView
-	Warnings []warningView `json:"warnings,omitempty"`
+// detailFields are the fields of get before those of the shard. Only JSON has them.
+func detailFields() []field[*inspect.Snapshot] {
+	type of = *inspect.Snapshot
+	return []field[of]{
+		{json: "group", value: func(s of) any { return s.Group }},
+		{json: "sessions,omitempty", value: func(s of) any { return s.Sessions }},
+		{json: "at", value: func(s of) any { return s.At }},
+	}
 }
 
 // warningsAbout returns the warnings about one shard or worker.
@@ -232,12 +232,11 @@ a command.`,
 		only := strings.Join(args, "")
 		past := pastOf(s, only, p.since(*since))
 		slices.Reverse(past)
-		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: gridOf(s, cols("TIME", "SHARD", ">GENERATION", "REASON", "FROM", "BY", "+TASK", "~NOTE"))}
+		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: gridOf(s, columnsOf(transferFields()))}
 		for _, t := range past {
 			r.names = append(r.names, t.shard)
-			r.items = append(r.items, transferOf(t.shard, t.Transfer))
-			r.grid.add(moment(t.At), t.shard, number(t.Generation), reason(t.Transfer), t.From, t.By, t.Task, t.Note)
 		}
+		addItems(r, transferFields(), past...)
 		if only != "" { // an unreadable parent is not the shard that was asked for
 			return r.print(p.out, f)
 		}
@@ -255,12 +254,12 @@ func (p *program) tally(ctx context.Context, args []string, since time.Duration,
 	if err != nil {
 		return err
 	}
-	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: gridOf(s, cols("WORKER", "TASK", ">RELEASED", ">EXPIRED", ">FORCED"))}
-	for _, t := range s.Tallies() {
+	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: gridOf(s, columnsOf(tallyFields()))}
+	tallies := s.Tallies()
+	for _, t := range tallies {
 		r.names = append(r.names, t.Worker)
-		r.items = append(r.items, tallyView{t.Worker, t.Task, t.Released, t.Expired, t.Forced})
-		r.grid.add(t.Worker, t.Task, strconv.Itoa(t.Released), strconv.Itoa(t.Expired), strconv.Itoa(t.Forced))
 	}
+	addItems(r, tallyFields(), tallies...)
 	return p.show(s, r, f)
 }
 

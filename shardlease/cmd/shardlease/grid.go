@@ -14,20 +14,27 @@ type column struct {
 	prose bool // a sentence
 	whole bool // never shortened: it has what a person copies
 
-	head   string // the heading in a group of sessions; empty: the title
-	hidden bool   // the column is not shown, because the group is one of sessions
+	fleets  bool   // only fleets have it, and groups of sessions do not
+	session string // the title in a group of sessions; empty: the same
+
+	head   string // the heading in this group; empty: the title
+	hidden bool   // this group does not have the column
 }
 
 // heading returns the text above the column.
 func (c column) heading() string { return cmp.Or(c.head, c.title) }
 
 // cols returns columns from their titles: one that begins with > has numbers, one that begins with + is
-// for the format wide, one that begins with ~ has sentences, and one that begins with = is never shortened.
+// for the format wide, one that begins with ~ has sentences, one that begins with = is never shortened, and one that
+// begins with ! is only for fleets. After a slash follows the title in a group of sessions.
 func cols(titles ...string) []column {
 	list := make([]column, len(titles))
 	for i, title := range titles {
-		c := column{title: strings.TrimLeft(title, ">+~=")}
-		marks := title[:len(title)-len(c.title)]
+		name := strings.TrimLeft(title, ">+~=!")
+		marks := title[:len(title)-len(name)]
+		c := column{}
+		c.title, c.session, _ = strings.Cut(name, "/")
+		c.fleets = strings.Contains(marks, "!")
 		c.right, c.wide = strings.Contains(marks, ">"), strings.Contains(marks, "+")
 		c.prose = strings.Contains(marks, "~")
 		c.whole = strings.Contains(marks, "=")

@@ -94,7 +94,7 @@ func older(a, b inspect.Age) int {
 
 type shardListing struct{ *picture }
 
-func (l shardListing) columns() []column { return inWords(l.snapshot, shardColumns(false)) }
+func (l shardListing) columns() []column { return inWords(l.snapshot, columnsOf(shardFields(false))) }
 func (l shardListing) orders() []string {
 	return []string{"urgency", "name", "worker", "checkpoint", "attempts"}
 }
@@ -109,7 +109,7 @@ func (l shardListing) words(i int) string {
 
 func (l shardListing) cells(i int) []piece {
 	of := &l.snapshot.Shards[i]
-	return pieces(shardCells(of, false), 1, stateTone(of.State))
+	return pieces(cellsOf(shardFields(false), of), 1, stateTone(of.State))
 }
 
 func (l shardListing) compare(order, a, b int) int {
@@ -138,7 +138,7 @@ func urgency(s inspect.State) int {
 
 type workerListing struct{ *picture }
 
-func (l workerListing) columns() []column { return inWords(l.snapshot, workerColumns()) }
+func (l workerListing) columns() []column { return inWords(l.snapshot, columnsOf(workerFields())) }
 func (l workerListing) orders() []string  { return []string{"urgency", "name", "held", "heartbeat"} }
 func (l workerListing) size() int         { return len(l.snapshot.Workers) }
 func (l workerListing) key(i int) string  { return string(l.snapshot.Workers[i].Seat.Incarnation) }
@@ -155,7 +155,7 @@ func (l workerListing) words(i int) string {
 func (l workerListing) cells(i int) []piece {
 	of := &l.snapshot.Workers[i]
 	state := slices.IndexFunc(l.columns(), func(c column) bool { return c.title == "STATE" })
-	return pieces(workerCells(of), state, workerTone(of))
+	return pieces(cellsOf(workerFields(), of), state, workerTone(of))
 }
 
 func (l workerListing) compare(order, a, b int) int {
@@ -174,7 +174,7 @@ func (l workerListing) compare(order, a, b int) int {
 
 type warningListing struct{ *picture }
 
-func (l warningListing) columns() []column { return cols("LEVEL", "CODE", "SUBJECT", "~TEXT") }
+func (l warningListing) columns() []column { return columnsOf(warningFields()) }
 func (l warningListing) orders() []string  { return []string{"urgency", "subject"} }
 func (l warningListing) size() int         { return len(l.warnings) }
 func (l warningListing) level(int) string  { return "" } // a column shows the level
@@ -185,7 +185,7 @@ func (l warningListing) words(i int) string { return clean(l.key(i)) }
 
 func (l warningListing) cells(i int) []piece {
 	w := l.warnings[i]
-	return pieces([]string{w.Level.String(), string(w.Code), w.Subject, w.Text}, 0, levelTone(w.Level))
+	return pieces(cellsOf(warningFields(), w), 0, levelTone(w.Level))
 }
 
 func (l warningListing) compare(order, a, b int) int {
@@ -198,7 +198,7 @@ func (l warningListing) compare(order, a, b int) int {
 
 type eventListing struct{ *picture }
 
-func (l eventListing) columns() []column { return eventColumns() }
+func (l eventListing) columns() []column { return columnsOf(eventFields()) }
 func (l eventListing) orders() []string  { return []string{"newest"} }
 func (l eventListing) size() int         { return len(l.events) }
 func (l eventListing) key(i int) string  { return number(int64(l.events[i].number)) }
@@ -210,7 +210,9 @@ func (l eventListing) words(i int) string {
 
 func (l eventListing) cells(i int) []piece {
 	e := l.events[i]
-	return pieces([]string{e.At.UTC().Format("15:04:05Z"), e.Kind, e.Subject, e.Text}, 1, eventTone(e.Kind))
+	cells := cellsOf(eventFields(), e.occurrence)
+	cells[0] = e.At.UTC().Format("15:04:05Z")
+	return pieces(cells, 1, eventTone(e.Kind))
 }
 
 func (l eventListing) compare(_, a, b int) int { return cmp.Compare(b, a) }

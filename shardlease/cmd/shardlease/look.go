@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -132,16 +131,12 @@ dynamodb:Scan. No other command scans the table.`,
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "groups", item: "group", grid: grid{columns: cols("GROUP", ">ROWS", ">WORKERS")}}
+		fields := groupFields()
+		r := &result{kind: "groups", item: "group", grid: grid{columns: columnsOf(fields)}}
 		for _, g := range groups {
 			r.names = append(r.names, g.name)
-			r.grid.add(g.name, strconv.Itoa(g.rows), strconv.Itoa(g.workers))
-			r.items = append(r.items, struct {
-				Name    string `json:"name"`
-				Rows    int    `json:"rows"`
-				Workers int    `json:"workers"`
-			}{g.name, g.rows, g.workers})
 		}
+		addItems(r, fields, groups...)
 		return r.print(p.out, f)
 	})
 	return c
@@ -171,7 +166,8 @@ the clock of another machine; the format wide shows more columns and shortens no
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: gridOf(s, shardColumns(*positions))}
+		fields := shardFields(*positions)
+		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: gridOf(s, columnsOf(fields))}
 		for i := range s.Shards {
 			of := &s.Shards[i]
 			wanted := len(*states) == 0 || slices.Contains(*states, string(of.State))
@@ -179,8 +175,7 @@ the clock of another machine; the format wide shows more columns and shortens no
 				continue
 			}
 			r.names = append(r.names, of.Name)
-			r.items = append(r.items, shardOf(of, *positions))
-			r.grid.add(shardCells(of, *positions)...)
+			addItems(r, fields, of)
 		}
 		return p.show(s, r, f)
 	})
@@ -193,26 +188,6 @@ func stateNames() string {
 		names = append(names, string(state))
 	}
 	return strings.Join(names, ", ")
-}
-
-func shardColumns(positions bool) []column {
-	list := cols("SHARD", "STATE", "OWNER", ">GENERATION", ">ATTEMPTS", ">SINCE", ">CHECKPOINT", "+INCARNATION", "+TASK", "+TARGET", "+MOVE", "+>SIZE", "+LAST CHANGE", "+BY", "+NOTE")
-	if positions {
-		list = append(list, cols("POSITION", "+MARK STATE")...)
-	}
-	return list
-}
-
-func shardCells(s *inspect.Shard, positions bool) []string {
-	cells := []string{
-		s.Name, string(s.State), s.Owner.Name, number(s.Row.Generation), number(s.Attempts), old(s.Since), old(s.Checkpoint),
-		string(s.Owner.Incarnation), s.Owner.Task, s.Target.Name, describeMove(s.Move), strconv.Itoa(s.Size),
-		reason(s.Row.Last), s.Row.Last.By, s.Row.Last.Note,
-	}
-	if positions {
-		cells = append(cells, s.Row.Checkpoint.Position, s.Row.Checkpoint.State)
-	}
-	return cells
 }
 
 // describeMove returns a move in a few words.
@@ -245,33 +220,16 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: gridOf(s, workerColumns())}
+		fields := workerFields()
+		r := &result{kind: "workers", item: "worker", head: scopeOf(s), grid: gridOf(s, columnsOf(fields))}
 		for i := range s.Workers {
 			of := &s.Workers[i]
 			r.names = append(r.names, of.Seat.Name)
-			r.items = append(r.items, workerOf(of))
-			r.grid.add(workerCells(of)...)
+			addItems(r, fields, of)
 		}
 		return p.show(s, r, f)
 	})
 	return c
-}
-
-func workerColumns() []column {
-	return cols("WORKER", "INCARNATION", ">HELD", ">TARGET", ">TAKING", ">GIVING", ">HEARTBEAT", "BEATING", "~STATE",
-		"+TASK", "+BUILD", "+HANDOFF", "+>TTL", "+>MAX SHARDS", "+SINCE", "+>REVISION", "+SETTLED")
-}
-
-func workerCells(w *inspect.Worker) []string {
-	target := ""
-	if w.Target >= 0 {
-		target = strconv.Itoa(w.Target)
-	}
-	return []string{
-		w.Seat.Name, string(w.Seat.Incarnation), strconv.Itoa(w.Held), target, strconv.Itoa(w.Taking), strconv.Itoa(w.Giving), old(w.Silent),
-		string(w.Beating), workerState(w), w.Seat.Task, w.Seat.Build, w.Seat.Handoff, span(w.Seat.TTL), limit(w.Seat.MaxShards),
-		moment(w.Seat.Since), number(w.Seat.Revision), strconv.FormatBool(w.Seat.Settled),
-	}
 }
 
 func workerState(w *inspect.Worker) string {
@@ -287,10 +245,13 @@ func workerState(w *inspect.Worker) string {
 		state = "leaving"
 	}
 	switch w.Wish {
+	case "":
 	case lease.WishCordon:
 		state = "cordoned, " + state
 	case lease.WishDrain:
 		state = "drained, " + state
+	default:
+		state = "wish " + string(w.Wish) + ", " + state
 	}
 	return state
 }
@@ -316,19 +277,12 @@ cannot be read, the exit code is 1; 'shardlease lift all' deletes that record.`,
 		if err != nil {
 			return err
 		}
-		r := &result{kind: "wishes", item: "wish", head: scopeOf(s), grid: grid{columns: cols("KIND", "SUBJECT", "TO", "UNTIL", "BY", "~WHY")}}
+		fields := wishFields(p.now())
+		r := &result{kind: "wishes", item: "wish", head: scopeOf(s), grid: grid{columns: columnsOf(fields)}}
 		for _, w := range s.Wishes {
-			until := "it is lifted"
-			switch {
-			case !w.Stands(p.now()):
-				until = "ended"
-			case !w.Until.IsZero():
-				until = moment(w.Until)
-			}
 			r.names = append(r.names, strings.TrimSpace(string(w.Kind)+" "+w.Subject))
-			r.items = append(r.items, wishOf(w, p.now()))
-			r.grid.add(string(w.Kind), w.Subject, w.To, until, w.By, w.Why)
 		}
+		addItems(r, fields, s.Wishes...)
 		if err := r.print(p.out, f); err != nil {
 			return err
 		}

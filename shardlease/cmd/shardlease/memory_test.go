@@ -134,7 +134,7 @@ func (f faulty) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 			}
 		}
 		for r, err := range f.Store.List(ctx, q) {
-			if !yield(r, err) {
+			if spoilt := r != nil && slices.Contains(f.of.extra, r.Key()); !spoilt && !yield(r, err) {
 				return
 			}
 		}

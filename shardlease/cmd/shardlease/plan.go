@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardlease/shardlease-go/internal/layout"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -24,8 +26,9 @@ func (p *program) planCommand() *cobra.Command {
 happens if workers join, with --remove if workers are gone.
 
 The dry run obeys limits, cordons, drains, pauses and pins, and gives nothing to workers that are unwell or
-leaving. It uses the built-in planner. Which shards exactly move to workers that are not there yet depends
-on their random incarnations; how many move does not.`,
+leaving. If the fleet has a planner of its own, which this command does not have, it shows what the built-in
+planner would do, and says so. Which shards exactly move to workers that are not there yet depends on their
+random incarnations; how many move does not. A worker that has no seat any more is marked as gone.`,
 		Example: "  shardlease plan\n  shardlease plan --add 2\n  shardlease plan --remove host-1 -o json",
 	}
 	f := formatFlag(c, allFormats()...)
@@ -55,9 +58,9 @@ on their random incarnations; how many move does not.`,
 
 // newcomers returns the seats of workers that do not exist. They are like the first one that does.
 func newcomers(s *inspect.Snapshot, n int) (seats []lease.Seat) {
-	var like lease.Seat
+	like := lease.Seat{TTL: time.Second} // a seat without a lease time is one that cannot be read
 	if len(s.Workers) > 0 {
-		like = lease.Seat{MaxShards: s.Workers[0].Seat.MaxShards}
+		like.MaxShards = s.Workers[0].Seat.MaxShards
 	}
 	for i := range n {
 		name := fmt.Sprintf("new-%d", i+1)
@@ -69,11 +72,12 @@ func newcomers(s *inspect.Snapshot, n int) (seats []lease.Seat) {
 
 type planHead struct {
 	scope
-	Planner  string     `json:"planner"`
-	Shards   int        `json:"shards"`
-	Moves    int        `json:"moves"`
-	Unplaced int        `json:"unplaced"`
-	Workers  []loadView `json:"workers"`
+	Planner   string     `json:"planner"`             // whose plan is shown
+	PlannedBy string     `json:"plannedBy,omitempty"` // the fleet's planner, if this command does not have it
+	Shards    int        `json:"shards"`
+	Moves     int        `json:"moves"`
+	Unplaced  int        `json:"unplaced"`
+	Workers   []loadView `json:"workers"`
 }
 
 type loadView struct {
@@ -90,45 +94,58 @@ type planMove struct {
 
 // planResult returns the moves, then the workers with the number of their shards.
 func planResult(s *inspect.Snapshot, f *forecast) *result {
-	head := planHead{scope: scopeOf(s), Planner: rebalance.Even{}.Name(), Shards: len(f.to)}
+	head := planHead{scope: scopeOf(s), Planner: f.planner.Name(), Shards: len(f.To)}
+	if !f.known {
+		head.PlannedBy = s.Plan.Planner
+	}
 	r := &result{kind: "plan", item: "move", grid: grid{columns: cols("SHARD", "FROM", "TO", "+FROM INCARNATION", "+TO INCARNATION")}}
-	for i, to := range f.to {
-		if to == rebalance.Nobody {
+	for i, to := range f.To {
+		from, next, target := f.from[i], lease.Owner{}, "unplaced"
+		if f.Placed(i) {
+			if next = f.Seats[to].Owner(); next == from {
+				continue
+			}
+			target = called(next)
+		} else {
 			head.Unplaced++
-		} else if to == f.view.Shards[i].Owner && f.seats[to].Owner() == f.owners[i] {
-			continue
 		}
-		from, next := f.owners[i], lease.Owner{}
-		target := "unplaced"
-		if to != rebalance.Nobody {
-			next = f.seats[to].Owner()
-			target = next.Name
+		source := cmp.Or(called(from), "nobody")
+		if !from.IsZero() && layout.SeatOf(f.Seats, from.Incarnation) == rebalance.Nobody {
+			source += " (gone)"
 		}
-		name := f.view.Shards[i].Name
+		name := f.View.Shards[i].Name
 		r.names = append(r.names, name)
 		r.items = append(r.items, planMove{name, ownerOf(from), ownerOf(next)})
-		r.grid.add(name, cmp.Or(from.Name, "nobody"), target, string(from.Incarnation), string(next.Incarnation))
+		r.grid.add(name, source, target, string(from.Incarnation), string(next.Incarnation))
 	}
 	head.Moves = len(r.items) - head.Unplaced
 	loads := grid{columns: cols("WORKER", ">NOW", ">THEN", "+INCARNATION")}
-	for at, seat := range f.seats {
-		head.Workers = append(head.Workers, loadView{*ownerOf(seat.Owner()), f.held[at], f.loads[at]})
-		loads.add(seat.Name, strconv.Itoa(f.held[at]), strconv.Itoa(f.loads[at]), string(seat.Incarnation))
+	for at, seat := range f.Seats {
+		head.Workers = append(head.Workers, loadView{*ownerOf(seat.Owner()), f.now[at], f.then[at]})
+		loads.add(called(seat.Owner()), strconv.Itoa(f.now[at]), strconv.Itoa(f.then[at]), string(seat.Incarnation))
 	}
-	summary := fmt.Sprintf("%d of %s would move", head.Moves, counted(head.Shards, "shard"))
-	if head.Unplaced > 0 {
-		summary += fmt.Sprintf("; %d unplaced, because no worker has room", head.Unplaced)
-	}
-	if s.Plan != nil && s.Plan.Planner != "" && s.Plan.Planner != head.Planner {
-		summary += fmt.Sprintf("; the fleet's planner is %s, and may decide otherwise", s.Plan.Planner)
-	}
-	if at := slices.IndexFunc(s.Wishes, func(w lease.Wish) bool { return w.Kind == lease.WishPause && w.Stands(s.At) }); at >= 0 {
-		summary += "; held shards stay where they are while this wish stands: " + clean(s.Wishes[at].String())
-	}
-	loads.foot = []string{summary}
+	loads.foot = []string{head.summary(s)}
 	r.head, r.more = head, []grid{loads}
 	if len(r.items) == 0 {
 		r.grid = grid{foot: []string{"No shard would move."}}
 	}
 	return r
+}
+
+// called returns what a worker is called: its name, or its incarnation if its seat cannot be read.
+func called(o lease.Owner) string { return cmp.Or(o.Name, string(o.Incarnation)) }
+
+// summary returns the last line of the plan.
+func (h *planHead) summary(s *inspect.Snapshot) string {
+	line := fmt.Sprintf("%d of %s would move", h.Moves, counted(h.Shards, "shard"))
+	if h.Unplaced > 0 {
+		line += fmt.Sprintf("; %d unplaced, because no worker has room", h.Unplaced)
+	}
+	if h.PlannedBy != "" {
+		line += fmt.Sprintf("; planned by %s, which this command does not have; shown: %s", clean(h.PlannedBy), h.Planner)
+	}
+	if at := slices.IndexFunc(s.Wishes, func(w lease.Wish) bool { return w.Kind == lease.WishPause && w.Stands(s.At) }); at >= 0 {
+		line += "; held shards stay where they are while this wish stands: " + clean(s.Wishes[at].String())
+	}
+	return line
 }

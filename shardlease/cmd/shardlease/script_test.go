@@ -139,8 +139,11 @@ func TestTranscripts(t *testing.T) {
 			},
 			"spoil": func(ts *testscript.TestScript, _ bool, args []string) {
 				w, key := worldOf(ts), lease.Wishes{Group: "orders"}.Key()
-				if args[0] == "lease" {
+				switch args[0] {
+				case "lease":
 					key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[1]}
+				case "seat":
+					key = lease.Key{Group: "orders", Kind: lease.KindSeat, Name: args[1]}
 				}
 				if w.tables.extra = append(w.tables.extra, key); args[0] == "none" {
 					w.tables.extra = nil

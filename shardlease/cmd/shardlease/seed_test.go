@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -26,7 +27,7 @@ import (
 //	offer SHARD INCARNATION          the owner offers the shard
 //	release|fail|finish SHARD        the owner gives it up
 //	quarantine|unlist SHARD
-//	plan INCARNATION                 a worker plans that every owner keeps its shards
+//	plan INCARNATION [PLANNER]       a worker plans that every owner keeps its shards
 //	wish KIND SUBJECT TO DURATION    of operator ann
 //	sessions INCARNATION             the group is one of sessions
 //	acquire LEASE INCARNATION NAME   a session creates a lease and holds it; with a lock delay: LEASE INCARNATION NAME 1m
@@ -116,7 +117,7 @@ func (s *seeder) do(verb string, args []string) error {
 	case "quarantine":
 		return s.write(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "ann", Note: "poison"}, lease.ReasonForced, st))
 	case "plan":
-		return s.plan(s.seat(args[0]).Owner())
+		return s.plan(s.seat(args[0]).Owner(), cmp.Or(args[1], rebalance.Even{}.Name()))
 	case "wish":
 		return s.wish(args)
 	case "sessions":
@@ -198,12 +199,12 @@ func (s *seeder) wish(args []string) error {
 }
 
 // plan writes a complete plan in which every owner keeps its shards.
-func (s *seeder) plan(by lease.Owner) error {
+func (s *seeder) plan(by lease.Owner, planner string) error {
 	none := lease.Plan{Group: s.group}
 	if r, err := s.store.Get(context.Background(), none.Key()); err == nil {
 		none = r.(lease.Plan)
 	}
-	w, err := protocol.OpenPlan(none, protocol.Opening{By: by, Planner: rebalance.Even{}.Name()}, s.stamp())
+	w, err := protocol.OpenPlan(none, protocol.Opening{By: by, Planner: planner}, s.stamp())
 	if err := s.write(w, err); err != nil {
 		return err
 	}

@@ -43,13 +43,13 @@ func (p *picture) shard(g *grid, name string) {
 
 // workers adds the fields of some workers: the columns of the command workers, their shards and their warnings.
 func (p *picture) workers(g *grid, which func(*inspect.Worker) bool) {
-	columns := inWords(p.snapshot, workerColumns())
+	columns := inWords(p.snapshot, columnsOf(workerFields()))
 	for i := range p.snapshot.Workers {
 		w := &p.snapshot.Workers[i]
 		if !which(w) {
 			continue
 		}
-		for n, text := range workerCells(w) {
+		for n, text := range cellsOf(workerFields(), w) {
 			if c := columns[n]; text != "" && text != "-" && !c.hidden {
 				g.field(strings.ToLower(c.heading()), "%s", text)
 			}

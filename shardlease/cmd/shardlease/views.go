@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -63,25 +65,6 @@ func ageOf(a inspect.Age) *ageView {
 	return &ageView{seconds(a.D), "told"}
 }
 
-type shardView struct {
-	Name          string          `json:"name"`
-	State         inspect.State   `json:"state"`
-	Generation    string          `json:"generation"`
-	Owner         *ownerView      `json:"owner,omitempty"`
-	Target        *ownerView      `json:"target,omitempty"`
-	Parents       []string        `json:"parents,omitempty"`
-	BlockedBy     []string        `json:"blockedBy,omitempty"`
-	Attempts      int64           `json:"attempts"`
-	Since         *ageView        `json:"since,omitempty"`
-	CheckpointAge *ageView        `json:"checkpointAge,omitempty"`
-	Checkpoint    *checkpointView `json:"checkpoint,omitempty"`
-	Move          *moveView       `json:"move,omitempty"`
-	Reserved      *reservedView   `json:"reserved,omitempty"`
-	Last          transferView    `json:"lastTransfer"`
-	LastFailure   *transferView   `json:"lastFailure,omitempty"`
-	SizeBytes     int             `json:"sizeBytes"`
-}
-
 // A checkpointView has no user data, unless the flag --positions is set.
 type checkpointView struct {
 	Generation string     `json:"generation"`
@@ -104,126 +87,190 @@ type moveView struct {
 	MaySeconds float64    `json:"maySeconds,omitempty"`
 }
 
-type tallyView struct {
-	Worker   string `json:"worker"`
-	Task     string `json:"task,omitempty"`
-	Released int    `json:"released"`
-	Expired  int    `json:"expired"`
-	Forced   int    `json:"forced"`
-}
-
-type transferView struct {
-	Shard      string     `json:"shard,omitempty"`
-	Generation string     `json:"generation"`
-	Reason     string     `json:"reason"`
-	Claimed    bool       `json:"claimed,omitempty"` // the reason is the one for which the shard was free before this claim
-	From       string     `json:"from,omitempty"`
-	By         string     `json:"by,omitempty"`
-	Task       string     `json:"task,omitempty"`
-	Mode       string     `json:"mode,omitempty"`
-	Did        string     `json:"did,omitempty"`
-	At         *time.Time `json:"at,omitempty"`
-	Note       string     `json:"note,omitempty"`
-}
-
-func transferOf(shard string, t lease.Transfer) transferView {
-	v := transferView{Shard: shard, Generation: number(t.Generation), Reason: string(t.Reason), Claimed: t.Claimed(), From: t.From, By: t.By, Task: t.Task, Did: t.Did, At: stamp(t.At), Note: t.Note}
-	if t.Mode.Validate() == nil {
-		v.Mode = t.Mode.String()
+func tallyFields() []field[inspect.Tally] {
+	type of = inspect.Tally
+	return []field[of]{
+		{title: "WORKER/SESSION", json: "worker", value: func(t of) any { return t.Worker }},
+		{title: "TASK", json: "task,omitempty", value: func(t of) any { return t.Task }},
+		{title: ">RELEASED", json: "released", value: func(t of) any { return t.Released }},
+		{title: ">EXPIRED", json: "expired", value: func(t of) any { return t.Expired }},
+		{title: ">FORCED", json: "forced", value: func(t of) any { return t.Forced }},
 	}
-	return v
+}
+
+func transferFields() []field[pastTransfer] {
+	type of = pastTransfer
+	return []field[of]{
+		{title: "TIME", json: "at", value: func(t of) any { return t.At }},
+		{title: "SHARD/LEASE", json: "shard,omitempty", value: func(t of) any { return t.shard }},
+		{title: ">GENERATION", json: "generation", value: func(t of) any { return big(t.Generation) }},
+		{title: "REASON", json: "reason", value: func(t of) any { return t.Reason }, cell: func(t of) string { return reason(t.Transfer) }},
+		{json: "claimed,omitempty", value: func(t of) any { return t.Claimed() }}, // the shard was free for the reason before this claim
+		{title: "FROM", json: "from,omitempty", value: func(t of) any { return t.From }},
+		{title: "BY", json: "by,omitempty", value: func(t of) any { return t.By }},
+		{title: "+TASK", json: "task,omitempty", value: func(t of) any { return t.Task }},
+		{json: "mode", value: func(t of) any { return modeOf(t.Mode) }},
+		{json: "did,omitempty", value: func(t of) any { return t.Did }},
+		{title: "~NOTE", json: "note,omitempty", value: func(t of) any { return t.Note }},
+	}
+}
+
+// transferOf returns a change of hands as a part of another object.
+func transferOf(t lease.Transfer) object { return objectOf(transferFields(), pastTransfer{"", t}) }
+
+// modeOf returns the mode of a move, or nil.
+func modeOf(m rebalance.Mode) any {
+	if m.Validate() != nil {
+		return nil
+	}
+	return m.String()
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-func shardOf(s *inspect.Shard, positions bool) shardView {
-	v := shardView{
-		Name: s.Name, State: s.State, Generation: number(s.Row.Generation), Owner: ownerOf(s.Owner), Target: ownerOf(s.Target),
-		Parents: s.Row.Parents, BlockedBy: s.Blockers, Attempts: s.Attempts, Since: ageOf(s.Since), CheckpointAge: ageOf(s.Checkpoint),
-		Last: transferOf("", s.Row.Last), SizeBytes: s.Size,
+func shardFields(positions bool) []field[*inspect.Shard] {
+	type of = *inspect.Shard
+	list := []field[of]{
+		{title: "SHARD/LEASE", json: "name", value: func(s of) any { return s.Name }},
+		{title: "STATE", json: "state", value: func(s of) any { return s.State }},
+		{title: "OWNER/HOLDER", json: "owner", value: func(s of) any { return s.Owner }},
+		{title: ">GENERATION", json: "generation", value: func(s of) any { return big(s.Row.Generation) }},
+		{title: "!>ATTEMPTS", json: "attempts", value: func(s of) any { return s.Attempts }},
+		{title: ">SINCE", json: "since", value: func(s of) any { return s.Since }},
+		{title: ">CHECKPOINT", json: "checkpointAge", value: func(s of) any { return s.Checkpoint }},
+		{title: "+INCARNATION", value: func(s of) any { return s.Owner.Incarnation }},
+		{title: "+TASK", value: func(s of) any { return s.Owner.Task }},
+		{title: "!+TARGET", json: "target", value: func(s of) any { return s.Target }},
+		{title: "!+MOVE", json: "move", value: func(s of) any { return moveOf(s.Move) }, cell: func(s of) string { return describeMove(s.Move) }},
+		{title: "+>SIZE", json: "sizeBytes", value: func(s of) any { return s.Size }},
+		{title: "+LAST CHANGE", json: "lastTransfer", value: func(s of) any { return transferOf(s.Row.Last) }, cell: func(s of) string { return reason(s.Row.Last) }},
+		{title: "+BY", value: func(s of) any { return s.Row.Last.By }},
+		{title: "+NOTE", value: func(s of) any { return s.Row.Last.Note }},
+		{json: "parents,omitempty", value: func(s of) any { return s.Row.Parents }},
+		{json: "blockedBy,omitempty", value: func(s of) any { return s.Blockers }},
+		{json: "checkpoint", value: func(s of) any { return checkpointOf(s.Row.Checkpoint, positions) }},
+		{json: "reserved", value: func(s of) any { return reservedOf(s.Row.Reserved) }},
+		{json: "lastFailure", value: func(s of) any {
+			if s.LastFailure == nil {
+				return nil
+			}
+			return transferOf(*s.LastFailure)
+		}},
 	}
-	if c := s.Row.Checkpoint; c.Generation > 0 {
-		v.Checkpoint = &checkpointView{Generation: number(c.Generation), At: stamp(c.At)}
-		if positions && !c.IsZero() {
-			v.Checkpoint.Position, v.Checkpoint.State = &c.Position, &c.State
-		}
+	if positions {
+		list = append(list,
+			field[of]{title: "POSITION", value: func(s of) any { return s.Row.Checkpoint.Position }},
+			field[of]{title: "+MARK STATE", value: func(s of) any { return s.Row.Checkpoint.State }})
 	}
-	if m := s.Move; m != nil {
-		v.Move = &moveView{From: ownerOf(m.From), To: ownerOf(m.To), Phase: string(m.Phase), For: ageOf(m.For), MaySeconds: seconds(m.May)}
-		if m.Mode.Validate() == nil {
-			v.Move.Mode = m.Mode.String()
-		}
+	return list
+}
+
+func checkpointOf(c checkpoint.Checkpoint, positions bool) *checkpointView {
+	if c.Generation == 0 {
+		return nil
 	}
-	if r := s.Row.Reserved; !r.IsZero() {
-		v.Reserved = &reservedView{r.For, seconds(r.Lasts)}
-	}
-	if s.LastFailure != nil {
-		v.LastFailure = new(transferOf("", *s.LastFailure))
+	v := &checkpointView{Generation: number(c.Generation), At: stamp(c.At)}
+	if positions && !c.IsZero() {
+		v.Position, v.State = &c.Position, &c.State
 	}
 	return v
 }
 
-type workerView struct {
-	Name        string     `json:"name"`
-	Incarnation string     `json:"incarnation"`
-	Task        string     `json:"task,omitempty"`
-	Build       string     `json:"build,omitempty"`
-	Address     string     `json:"address,omitempty"` // of its deathwatch
-	Handoff     string     `json:"handoff,omitempty"`
-	Held        int        `json:"held"`
-	Target      *int       `json:"target,omitempty"`
-	Giving      int        `json:"giving"`
-	Taking      int        `json:"taking"`
-	MaxShards   int64      `json:"maxShards,omitempty"`
-	Heartbeat   *ageView   `json:"heartbeatAge,omitempty"`
-	Beat        string     `json:"heartbeat"`
-	Beating     string     `json:"beating"`
-	Dead        bool       `json:"dead"`
-	Leaving     bool       `json:"leaving"`
-	Health      string     `json:"health,omitempty"`
-	Wish        string     `json:"wish,omitempty"`
-	TTLSeconds  float64    `json:"ttlSeconds"`
-	Since       *time.Time `json:"since,omitempty"`
-	Revision    string     `json:"revision"`
-	Settled     bool       `json:"settled"`
-}
-
-func workerOf(w *inspect.Worker) workerView {
-	s := &w.Seat
-	v := workerView{
-		Name: s.Name, Incarnation: string(s.Incarnation), Task: s.Task, Build: s.Build, Address: s.Address, Handoff: s.Handoff,
-		Held: w.Held, Giving: w.Giving, Taking: w.Taking, MaxShards: s.MaxShards, Heartbeat: ageOf(w.Silent), Beat: number(s.Beat),
-		Beating: string(w.Beating), Dead: w.Dead, Leaving: w.Leaves, Health: w.Health, Wish: string(w.Wish), TTLSeconds: seconds(s.TTL), Since: stamp(s.Since),
-		Revision: number(s.Revision), Settled: s.Settled,
+func reservedOf(r lease.Reservation) *reservedView {
+	if r.IsZero() {
+		return nil
 	}
-	if w.Target >= 0 {
-		v.Target = &w.Target
+	return &reservedView{r.For, seconds(r.Lasts)}
+}
+
+func moveOf(m *inspect.Move) *moveView {
+	if m == nil {
+		return nil
 	}
-	return v
+	mode, _ := modeOf(m.Mode).(string)
+	return &moveView{From: ownerOf(m.From), To: ownerOf(m.To), Mode: mode, Phase: string(m.Phase), For: ageOf(m.For), MaySeconds: seconds(m.May)}
 }
 
-type wishView struct {
-	Kind    string     `json:"kind"`
-	Subject string     `json:"subject,omitempty"`
-	To      string     `json:"to,omitempty"`
-	By      string     `json:"by"`
-	Until   *time.Time `json:"until,omitempty"`
-	Ended   bool       `json:"ended"`
-	Why     string     `json:"why,omitempty"`
+func workerFields() []field[*inspect.Worker] {
+	type of = *inspect.Worker
+	return []field[of]{
+		{title: "WORKER/SESSION", json: "name", value: func(w of) any { return w.Seat.Name }},
+		{title: "INCARNATION", json: "incarnation", value: func(w of) any { return w.Seat.Incarnation }},
+		{title: ">HELD", json: "held", value: func(w of) any { return w.Held }},
+		{title: "!>TARGET", json: "target", value: func(w of) any {
+			if w.Target < 0 {
+				return nil
+			}
+			return w.Target
+		}},
+		{title: "!>TAKING", json: "taking", value: func(w of) any { return w.Taking }},
+		{title: "!>GIVING", json: "giving", value: func(w of) any { return w.Giving }},
+		{title: ">HEARTBEAT", json: "heartbeatAge", value: func(w of) any { return w.Silent }},
+		{title: "BEATING", json: "beating", value: func(w of) any { return w.Beating }},
+		{title: "~STATE", value: func(w of) any { return workerState(w) }},
+		{title: "+TASK", json: "task,omitempty", value: func(w of) any { return w.Seat.Task }},
+		{title: "+BUILD", json: "build,omitempty", value: func(w of) any { return w.Seat.Build }},
+		{title: "!+HANDOFF", json: "handoff,omitempty", value: func(w of) any { return w.Seat.Handoff }},
+		{title: "+>TTL", json: "ttlSeconds", value: func(w of) any { return w.Seat.TTL }},
+		{title: "!+>MAX SHARDS", json: "maxShards,omitempty", value: func(w of) any { return w.Seat.MaxShards }, cell: func(w of) string { return limit(w.Seat.MaxShards) }},
+		{title: "+SINCE", json: "since", value: func(w of) any { return w.Seat.Since }},
+		{title: "!+>REVISION", json: "revision", value: func(w of) any { return big(w.Seat.Revision) }},
+		{title: "!+SETTLED", json: "settled", value: func(w of) any { return w.Seat.Settled }},
+		{json: "address,omitempty", value: func(w of) any { return w.Seat.Address }}, // of its deathwatch
+		{json: "heartbeat", value: func(w of) any { return big(w.Seat.Beat) }},
+		{json: "dead", value: func(w of) any { return w.Dead }},
+		{json: "leaving", value: func(w of) any { return w.Leaves }},
+		{json: "health,omitempty", value: func(w of) any { return w.Health }},
+		{json: "wish,omitempty", value: func(w of) any { return w.Wish }},
+	}
 }
 
-func wishOf(w lease.Wish, now time.Time) wishView {
-	return wishView{string(w.Kind), w.Subject, w.To, w.By, stamp(w.Until), !w.Stands(now), w.Why}
+func wishFields(now time.Time) []field[lease.Wish] {
+	type of = lease.Wish
+	return []field[of]{
+		{title: "KIND", json: "kind", value: func(w of) any { return w.Kind }},
+		{title: "SUBJECT", json: "subject,omitempty", value: func(w of) any { return w.Subject }},
+		{title: "TO", json: "to,omitempty", value: func(w of) any { return w.To }},
+		{title: "UNTIL", json: "until", value: func(w of) any { return w.Until }, cell: func(w of) string {
+			switch {
+			case !w.Stands(now):
+				return "ended"
+			case w.Until.IsZero():
+				return "it is lifted"
+			}
+			return moment(w.Until)
+		}},
+		{json: "ended", value: func(w of) any { return !w.Stands(now) }},
+		{title: "BY", json: "by", value: func(w of) any { return w.By }},
+		{title: "~WHY", json: "why,omitempty", value: func(w of) any { return w.Why }},
+	}
 }
 
-type warningView struct {
-	Code    string `json:"code"`
-	Level   string `json:"level"`
-	Subject string `json:"subject,omitempty"`
-	Text    string `json:"text"`
-	Do      string `json:"do"`
+func warningFields() []field[inspect.Warning] {
+	type of = inspect.Warning
+	return []field[of]{
+		{title: "LEVEL", json: "level", value: func(w of) any { return w.Level.String() }},
+		{title: "CODE", json: "code", value: func(w of) any { return w.Code }},
+		{title: "SUBJECT", json: "subject,omitempty", value: func(w of) any { return w.Subject }},
+		{title: "~TEXT", json: "text", value: func(w of) any { return w.Text }},
+		{json: "do", value: func(w of) any { return w.Do }},
+	}
 }
 
-func warningOf(w inspect.Warning) warningView {
-	return warningView{string(w.Code), w.Level.String(), w.Subject, w.Text, w.Do}
+// warningsOf returns warnings as JSON has them.
+func warningsOf(all []inspect.Warning) []object {
+	list := make([]object, len(all))
+	for i, w := range all {
+		list[i] = objectOf(warningFields(), w)
+	}
+	return list
+}
+
+func groupFields() []field[groupSize] {
+	type of = groupSize
+	return []field[of]{
+		{title: "GROUP", json: "name", value: func(g of) any { return g.name }},
+		{title: ">ROWS", json: "rows", value: func(g of) any { return g.rows }},
+		{title: ">WORKERS", json: "workers", value: func(g of) any { return g.workers }},
+	}
 }

@@ -181,15 +181,16 @@ record.`,
 	o := &wishOrders{orders: p.orderFlags(c, false)}
 	c.RunE = p.do(func(ctx context.Context, args []string) error {
 		kind, name := lease.WishKind(args[0]), strings.Join(args[1:], "")
+		subject, _, _ := kind.Names()
 		switch {
 		case !slices.Contains(wishKinds(nil), args[0]):
 			return usage("unknown kind of wish %q: it must be %s", args[0], either(wishKinds(nil)))
-		case (kind == lease.WishPause || kind == everyWish) && len(args) == 2:
+		case subject == "" && len(args) == 2:
 			return usage("lift %s has no name", kind)
 		case kind == everyWish:
 			return p.liftAll(ctx, c, o)
-		case kind != lease.WishPause && name == "":
-			return usage("needs the name of the %s", map[bool]string{true: "shard", false: "worker"}[kind == lease.WishPin])
+		case subject != "" && name == "":
+			return usage("needs the name of the %s", subject)
 		}
 		return p.lift(ctx, c, o, kind, name)
 	})

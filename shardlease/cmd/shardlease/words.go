@@ -38,12 +38,10 @@ func inWords(s *inspect.Snapshot, columns []column) []column {
 	if !s.Sessions {
 		return columns
 	}
-	names := map[string]string{"SHARD": "LEASE", "OWNER": "HOLDER", "WORKER": "SESSION"}
-	fleets := []string{"ATTEMPTS", "TARGET", "MOVE", "TAKING", "GIVING", "HANDOFF", "MAX SHARDS", "REVISION", "SETTLED"}
 	columns = slices.Clone(columns)
 	for i := range columns {
 		c := &columns[i]
-		c.head, c.hidden = names[c.title], slices.Contains(fleets, c.title)
+		c.head, c.hidden = c.session, c.fleets
 	}
 	return columns
 }

@@ -1,0 +1,23 @@
+package judge
+
+import "fmt"
+
+// A Register accepts or refuses the effects under one lease, as a sink does that compares generations. It refuses an
+// effect under a generation below the highest one that it has accepted.
+type Register struct {
+	Generation int64 // the highest one that was accepted
+	By         any   // whose effects of that generation were accepted: a process, or a handler
+}
+
+// Effect reports whether the register accepts an effect. It returns an error if two have an accepted effect under one
+// generation.
+func (r *Register) Effect(t Tenure, by any) (accepted bool, err error) {
+	switch {
+	case t.Generation < r.Generation:
+		return false, nil
+	case t.Generation == r.Generation && r.By != by:
+		return true, fmt.Errorf("S3: %v and %v both have an accepted effect under %v", r.By, by, t)
+	}
+	r.Generation, r.By = t.Generation, by
+	return true, nil
+}

@@ -1,0 +1,143 @@
+package layout
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The inputs of a layout, and what finds them in the records of a group.
+
+// An Input is all that a layout depends on.
+type Input struct {
+	Seats   []lease.Seat        // the confirmed seats, sorted by incarnation. Of one that cannot be read only the incarnation
+	Wishes  []lease.Wish        // those that stand, sorted
+	Targets []lease.Target      // of the plan before, each as one page, sorted by incarnation: see Join
+	Broken  []lease.Incarnation // the targets of these workers cannot be read
+	Shards  []rebalance.Place   // those that need a worker, sorted by name. The owners are the workers to which they are assigned
+	Still   bool                // the seats stand still: held shards may move
+
+	// Me is the seat of the worker that plans, which it knows also where nobody can read it. Bars reports whether the
+	// source of that worker no longer lists a shard. Both are zero if nobody plans, and somebody only looks.
+	Me   lease.Seat
+	Bars func(shard string) bool
+}
+
+// The kinds of news that only workers need.
+const (
+	NewsRemoved  = lease.NewsKind("removed")  // the row of an assigned shard is a tombstone
+	NewsUnlisted = lease.NewsKind("unlisted") // a row says that its shard was given up as unlisted
+)
+
+// Wants reports whether an operator wants this of the worker or shard.
+func (in *Input) Wants(kind lease.WishKind, subject string) bool {
+	_, ok := slices.BinarySearchFunc(in.Wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
+	return ok
+}
+
+// Says reports whether a worker, by its place among the seats, publishes this about the shard. Nobody (-1) says nothing.
+func (in *Input) Says(at int, shard string, kinds ...lease.NewsKind) bool {
+	return at >= 0 && slices.ContainsFunc(in.Seats[at].News, func(n lease.News) bool {
+		return n.Shard == shard && slices.Contains(kinds, n.Kind)
+	})
+}
+
+// Declines reports whether a worker cannot have the shard: it says so, or it is the one that plans and knows it.
+func (in *Input) Declines(at int, shard string) bool {
+	return in.Says(at, shard, lease.NewsDeclined) ||
+		at >= 0 && in.Bars != nil && in.Seats[at].Incarnation == in.Me.Incarnation && in.Bars(shard)
+}
+
+// Declined reports whether no worker can have the shard at present.
+func (in *Input) Declined(shard string) bool {
+	for at := range in.Seats {
+		if !in.Declines(at, shard) {
+			return false
+		}
+	}
+	return true
+}
+
+// Standing returns the wishes that have not ended.
+func Standing(list []lease.Wish, now time.Time) []lease.Wish {
+	return slices.DeleteFunc(slices.Clone(list), func(w lease.Wish) bool { return !w.Stands(now) })
+}
+
+// SeatOf returns the place of a worker among the seats, or Nobody.
+func SeatOf(seats []lease.Seat, inc lease.Incarnation) int {
+	compare := func(s lease.Seat, inc lease.Incarnation) int { return cmp.Compare(s.Incarnation, inc) }
+	if i, ok := slices.BinarySearchFunc(seats, inc, compare); ok {
+		return i
+	}
+	return rebalance.Nobody
+}
+
+// A Found is one place where a shard was found. A shard may be in two targets, if a planner died between its writes.
+type Found struct {
+	lease.Assigned
+	Owner int
+	Rank  int64 // of a target its revision: of two targets the later one counts
+}
+
+// The other ranks.
+const (
+	Holding  = math.MaxInt64 // a row with a living owner, if there is no whole plan: the row says who holds it
+	Row      = 0             // a row without a living owner, if there is no whole plan
+	Unplaced = -1            // a shard that the plan lacks: it counts only if nothing else has it
+)
+
+// Choose returns what counts: the place of the highest rank of each shard, sorted by name. It changes all.
+func Choose(all []Found) []Found {
+	slices.SortStableFunc(all, func(a, b Found) int {
+		return cmp.Or(strings.Compare(a.Shard, b.Shard), cmp.Compare(b.Rank, a.Rank))
+	})
+	return slices.CompactFunc(all, func(a, b Found) bool { return a.Shard == b.Shard })
+}
+
+// Join returns the whole targets, sorted by incarnation, of pages as the store lists them. Pages of a mixed set count as
+// far as they go, but no page that is left from an earlier, longer target.
+func Join(pages []lease.Target) (whole []lease.Target) {
+	for _, page := range pages {
+		if n := len(whole); n > 0 && whole[n-1].Incarnation == page.Incarnation {
+			if page.Page >= whole[n-1].Pages {
+				continue
+			}
+			whole[n-1].Hold = append(slices.Clip(whole[n-1].Hold), page.Hold...)
+			whole[n-1].Revision = max(whole[n-1].Revision, page.Revision)
+		} else {
+			whole = append(whole, page)
+		}
+	}
+	return whole
+}
+
+// Torn returns the workers whose pages are no whole target.
+func Torn(pages []lease.Target) (all []lease.Incarnation) {
+	for at, page := range pages {
+		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !One(pages[at:]) {
+			all = append(all, page.Incarnation)
+		}
+	}
+	return all
+}
+
+// One reports whether the first of these pages are a whole target, which its worker can follow.
+// The pages may be followed by those of other workers.
+func One(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
+
+// Broken returns the workers whose targets cannot be read, because of pages with these keys. A page beyond a whole target
+// does not matter.
+func Broken(pages []lease.Target, unreadable []lease.Key) (all []lease.Incarnation) {
+	for _, key := range unreadable {
+		worker := lease.Incarnation(key.Name[:max(strings.LastIndexByte(key.Name, '/'), 0)])
+		if !One(slices.DeleteFunc(slices.Clone(pages), func(page lease.Target) bool { return page.Incarnation != worker })) {
+			all = append(all, worker)
+		}
+	}
+	return all
+}

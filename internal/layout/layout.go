@@ -1,0 +1,303 @@
+// Package layout decides where the shards of a group should be. The engine uses it for the plan that it writes, and the
+// command shardlease plan for the plan that it shows. All functions are pure.
+//
+//	Input → New → View → planner → Settle → To
+//	               ↑____ pins _______|
+//
+// An [Input] is all that a layout depends on. [New] finds out what the planner is asked. [Layout.Settle] takes the
+// planner's answer. If held shards would move and may not, it pins them, and the planner has to be asked once more.
+// Then it corrects what breaks a rule, and finds a worker for what has none.
+//
+// The planner may be any code of the user. If its plan breaks a rule, Settle overrides it for single shards, by the
+// rule of rebalance.Even and without asking the planner.
+//
+// Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
+// cordons there are.
+// Invariant: a shard that its worker declines goes to another worker that can have it, whatever
+// the planner decides.
+// Invariant: no worker is assigned more shards than its limit, except those that it has already.
+package layout
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// A Layout is where every shard is and should be.
+type Layout struct {
+	View  rebalance.View // what the planner is asked. The owners are the workers to which the shards are assigned
+	To    []int          // by shard: the worker that should have it
+	Loads []int          // by worker: how many shards it should have
+	Held  bool           // held shards that should move stay until the seats stand still
+
+	in     Input
+	anyFit bool // a worker is neither leaving nor cordoned nor unwell
+	stuck  bool // anyFit is false and some workers are drained: they keep what they have
+	asked  bool // the planner has answered once
+}
+
+// New returns a layout whose View the planner has to be asked. A shard that its worker declines goes back to the worker
+// that was to give it, or is free. New changes in.Shards.
+func New(in Input) *Layout {
+	l := &Layout{in: in, View: rebalance.View{Shards: in.Shards, Pins: map[int]int{}}}
+	for i := range l.View.Shards {
+		if s := &l.View.Shards[i]; in.Declines(s.Owner, s.Name) {
+			s.Owner = l.giver(s.Owner, s.Name)
+		}
+	}
+	l.staff()
+	l.pin()
+	return l
+}
+
+// giver returns the worker that was to give this shard to the one that declines it, if it is well and
+// has room for all that it was to give; otherwise Nobody.
+func (l *Layout) giver(declining int, shard string) int {
+	give := lease.Give{Shard: shard, To: l.in.Seats[declining].Incarnation}
+	for _, target := range l.in.Targets {
+		at := SeatOf(l.in.Seats, target.Incarnation)
+		if at < 0 || !slices.Contains(target.Give, give) {
+			continue
+		}
+		seat := &l.in.Seats[at]
+		most := seat.MaxShards
+		room := most <= 0 || int64(len(target.Hold)+len(target.Give)) <= most
+		if room && !seat.Leaving && seat.Health.Unwell == "" && !l.in.Declines(at, shard) {
+			return at
+		}
+	}
+	return rebalance.Nobody
+}
+
+// staff shows the planner the workers. An unwell worker that asks for a trial may have one shard.
+func (l *Layout) staff() {
+	held := make([]int, len(l.in.Seats))
+	for _, s := range l.View.Shards {
+		if s.Owner != rebalance.Nobody {
+			held[s.Owner]++
+		}
+	}
+	for i, s := range l.in.Seats {
+		if s.Incarnation == l.in.Me.Incarnation {
+			s.MaxShards = l.in.Me.MaxShards // it knows that also where nobody can read its seat
+		}
+		mute := s.TTL == 0 || slices.Contains(l.in.Broken, s.Incarnation) // it cannot say or learn more
+		drained := l.in.Wants(lease.WishDrain, s.Name)
+		// The planner sees a drained worker as one that leaves.
+		w := rebalance.Worker{
+			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
+			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: mute || l.in.Wants(lease.WishCordon, s.Name), Unwell: s.Health.Unwell != "",
+		}
+		if w.Unwell && s.Health.Trial && held[i] == 0 {
+			w.Limit, w.Unwell = 1, false
+		}
+		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
+		l.View.Workers = append(l.View.Workers, w)
+	}
+	// If no worker may get shards, drained workers keep what they have.
+	for i := range l.View.Workers {
+		if w := &l.View.Workers[i]; !l.anyFit && l.drained(i) {
+			w.Leaving, w.Cordoned, l.stuck = false, true, true
+		}
+	}
+}
+
+// open reports whether the worker may get shards. Where only cordoned and unwell workers are
+// left, they may.
+func (l *Layout) open(at int) bool {
+	w := &l.View.Workers[at]
+	return !w.Leaving && !(l.anyFit && (w.Cordoned || w.Unwell))
+}
+
+// pin shows the planner the pins that can be obeyed.
+func (l *Layout) pin() {
+	loads := make([]int, len(l.in.Seats))
+	for _, wish := range l.in.Wishes {
+		compare := func(s rebalance.Place, name string) int { return strings.Compare(s.Name, name) }
+		i, ok := slices.BinarySearchFunc(l.View.Shards, wish.Subject, compare)
+		// A pin to a worker that is not there, or may not have the shard, is not obeyed; it stays for later plans.
+		if !ok || wish.Kind != lease.WishPin {
+			continue
+		}
+		for at, w := range l.View.Workers {
+			can := w.Name == wish.To && !w.Leaving && (l.open(at) || l.View.Shards[i].Owner == at) && !l.in.Declines(at, wish.Subject)
+			if can && (w.Limit <= 0 || loads[at] < w.Limit) {
+				l.View.Pins[i] = at
+				loads[at]++
+				break
+			}
+		}
+	}
+}
+
+// Settle takes the answer of the planner: what [rebalance.Planner] returns for View. It changes to. It reports false,
+// at most once, if the planner has to be asked again: View has more pins then.
+func (l *Layout) Settle(to []int) (done bool) {
+	l.To = to
+	if !l.asked {
+		l.asked = true
+		if l.keep() {
+			return false
+		}
+	}
+	// Shards that stay are counted first, so that moves get only the room that is left.
+	l.stay()
+	l.move()
+	l.correct()
+	l.fill()
+	return true
+}
+
+// keep reports whether held shards would move and may not. Held shards stay where they are while the seats do not stand
+// still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
+// does not fill the places of shards that have not moved yet.
+func (l *Layout) keep() bool {
+	if !l.moves() {
+		return false
+	}
+	l.Held = !l.in.Still
+	// A worker that leaves keeps nothing, unless nothing may move at all.
+	all := l.Held || l.in.Wants(lease.WishPause, "") // also those of a worker that leaves
+	if !all && !l.stuck {
+		return false
+	}
+	for i, s := range l.View.Shards {
+		if s.Owner != rebalance.Nobody && (all || !l.in.Seats[s.Owner].Leaving) {
+			l.View.Pins[i] = s.Owner
+		}
+	}
+	return true
+}
+
+// moves reports whether a held shard moves.
+func (l *Layout) moves() bool {
+	for i, s := range l.View.Shards {
+		if s.Owner != rebalance.Nobody && l.To[i] != s.Owner {
+			return true
+		}
+	}
+	return false
+}
+
+// stay applies the pins, leaves a shard that the planner gives to nobody with its owner, and counts what stays.
+func (l *Layout) stay() {
+	l.Loads = make([]int, len(l.in.Seats))
+	for i, s := range l.View.Shards {
+		if at, pinned := l.View.Pins[i]; pinned {
+			l.To[i] = at
+		} else if l.To[i] == rebalance.Nobody {
+			l.To[i] = s.Owner
+		}
+		if at := l.To[i]; at != rebalance.Nobody && at == s.Owner {
+			l.Loads[at]++
+		}
+	}
+}
+
+// move makes the moves that have room. A held shard for which there is no room stays where it is.
+func (l *Layout) move() {
+	for i, s := range l.View.Shards {
+		switch at := l.To[i]; {
+		case at == s.Owner:
+		case !l.full(at):
+			l.Loads[at]++
+		default:
+			if l.To[i] = s.Owner; s.Owner != rebalance.Nobody {
+				l.Loads[s.Owner]++
+			}
+		}
+	}
+}
+
+// correct redirects moves to a worker that declines the shard, or that may get no shards.
+func (l *Layout) correct() {
+	for i, at := range l.To {
+		s := &l.View.Shards[i]
+		wrong := at != s.Owner && (l.in.Declines(at, s.Name) || at != rebalance.Nobody && !l.open(at))
+		if _, pinned := l.View.Pins[i]; pinned || !wrong {
+			continue
+		}
+		if to := l.another(i, l.open); to != rebalance.Nobody {
+			l.Loads[at]--
+			l.Loads[to]++
+			l.To[i] = to
+		}
+	}
+}
+
+// fill finds a worker for each shard that has none: a drained one is better than none.
+func (l *Layout) fill() {
+	for i, at := range l.To {
+		switch {
+		case at != rebalance.Nobody:
+			continue
+		case !l.room():
+			return
+		}
+		to := l.another(i, l.open)
+		if to == rebalance.Nobody {
+			to = l.another(i, l.drained)
+		}
+		if to != rebalance.Nobody {
+			l.Loads[to]++
+			l.To[i] = to
+		}
+	}
+}
+
+// room reports whether a worker that stays has room for a shard.
+func (l *Layout) room() bool {
+	for at := range l.in.Seats {
+		if !l.in.Seats[at].Leaving && !l.full(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// drained reports whether the worker is drained by a wish and is not leaving itself. It still gets a shard
+// without an owner if no other worker has room, so that no shard waits for the end of a wish.
+func (l *Layout) drained(at int) bool { return l.View.Workers[at].Leaving && !l.in.Seats[at].Leaving }
+
+// full reports whether the worker has as many shards as it may have.
+func (l *Layout) full(at int) bool {
+	limit := l.View.Workers[at].Limit
+	return limit > 0 && l.Loads[at] >= limit
+}
+
+// another returns a different worker for a shard: of those that may have it, one that has the fewest shards. If
+// several have as few, it is the one that rebalance.Even chooses for this shard alone: its owner, if that is one of them.
+func (l *Layout) another(i int, may func(at int) bool) int {
+	least := math.MaxInt
+	can := func(at int) bool { return may(at) && !l.full(at) && !l.in.Declines(at, l.View.Shards[i].Name) }
+	for at, load := range l.Loads {
+		if can(at) {
+			least = min(least, load)
+		}
+	}
+	v, seats := rebalance.View{Shards: slices.Clone(l.View.Shards[i : i+1])}, []int(nil)
+	for at, load := range l.Loads {
+		if load <= least && can(at) {
+			w := l.View.Workers[at]
+			w.Leaving = false // may has allowed it already, although a wish drains it
+			v.Workers, seats = append(v.Workers, w), append(seats, at)
+		}
+	}
+	v.Shards[0].Owner = slices.Index(seats, l.View.Shards[i].Owner) // Nobody, if its owner is none of these
+	if to := (rebalance.Even{}).Plan(v)[0]; to != rebalance.Nobody {
+		return seats[to]
+	}
+	return rebalance.Nobody
+}
+
+// Placed reports whether the plan has a worker for the shard. A worker that leaves counts only if the shard is pinned to
+// it: no other plan is due when it is gone.
+func (l *Layout) Placed(i int) bool {
+	to := l.To[i]
+	_, pinned := l.View.Pins[i]
+	return to != rebalance.Nobody && (pinned || !l.in.Seats[to].Leaving)
+}

@@ -1,0 +1,37 @@
+package protocol
+
+import "github.com/shardlease/shardlease-go/shardlease/lease"
+
+// An Ending is how the tenure before a change of hands ended. It is the only partition of the reasons: nothing else
+// lists them to tell them apart.
+type Ending uint8
+
+// The endings. 0 is that of a reason that only a newer version knows.
+const (
+	NotHeld   Ending = iota + 1 // there was no tenure: nobody held the shard
+	GivenUp                     // the owner gave the shard up, and nothing had failed
+	Moved                       // the owner handed the shard over, or had the time to do so
+	Failed                      // the handler failed or stalled
+	Evicted                     // the owner was evicted
+	Commanded                   // a person or a supervisor ended it
+)
+
+// EndingOf returns how the tenure ended after which a shard changed hands for this reason. A claim repeats the reason
+// for which the shard was free.
+func EndingOf(r lease.Reason) Ending {
+	switch r {
+	case lease.ReasonInitial, lease.ReasonRemoved:
+		return NotHeld
+	case lease.ReasonReleased, lease.ReasonFinished, lease.ReasonUnlisted:
+		return GivenUp
+	case lease.ReasonHandoff, lease.ReasonDrainTimeout:
+		return Moved
+	case lease.ReasonFailed, lease.ReasonStalled:
+		return Failed
+	case lease.ReasonExpired:
+		return Evicted
+	case lease.ReasonForced, lease.ReasonAdopted:
+		return Commanded
+	}
+	return 0
+}
