@@ -21,7 +21,7 @@ import (
 // Clone returns another engine in the same state. It shares nothing that either changes.
 func (e *Engine) Clone() *Engine {
 	c := *e
-	c.turn.out = nil
+	c.common = e.common.clone()
 	c.seat.former = slices.Clone(e.seat.former)
 	c.peers.all = slices.Clone(e.peers.all)
 	c.owners.all = slices.Clone(e.owners.all)
@@ -35,12 +35,28 @@ func (e *Engine) Clone() *Engine {
 	c.watch.looks = slices.Clip(e.watch.looks)
 	c.sweep.found.Records = slices.Clip(e.sweep.found.Records)
 	c.sweep.found.Unreadable = slices.Clip(e.sweep.found.Unreadable)
-	c.faults.malformed = slices.Clone(e.faults.malformed)
-	c.shards.all = make([]*shard, len(e.shards.all))
-	for i, s := range e.shards.all {
-		c.shards.all[i] = s.clone()
-	}
 	return &c
+}
+
+// Clone returns another session in the same state. The two share nothing that either of them changes.
+func (e *Session) Clone() *Session {
+	c := *e
+	c.common = e.common.clone()
+	c.seat.former = slices.Clone(e.seat.former)
+	c.rivals = slices.Clone(e.rivals)
+	c.owners.all = slices.Clone(e.owners.all)
+	return &c
+}
+
+func (c *common) clone() common {
+	d := *c
+	d.turn.out = nil
+	d.faults.malformed = slices.Clone(c.faults.malformed)
+	d.shards.all = make([]*shard, len(c.shards.all))
+	for i, s := range c.shards.all {
+		d.shards.all[i] = s.clone()
+	}
+	return d
 }
 
 func (s *shard) clone() *shard {
@@ -64,10 +80,17 @@ func (s *shard) clone() *shard {
 // instants, steps and reads count as how long ago they were. It may differ for engines that will.
 // It leaves out the faults, which only with a CommitTimeout change more than reports.
 func (e *Engine) Hash() uint64 {
+	return e.hash(e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
+}
+
+// Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.
+func (e *Session) Hash() uint64 { return e.hash(e.seat, e.kind, e.owners, e.rivals, e.heed, e.former) }
+
+func (c *common) hash(parts ...any) uint64 {
+	t := &c.turn
 	now := map[reflect.Type]int64{
-		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
-		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
+		reflect.TypeFor[Instant](): int64(t.now.Mono), reflect.TypeFor[wall](): t.now.Wall.UnixNano(),
+		reflect.TypeFor[order](): int64(t.step), reflect.TypeFor[serial](): int64(t.reads),
 	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.fleet, e.reads, e.shards, e.follow, e.sweep, e.draft, e.planner,
-		e.feed, e.facts, e.wishes, e.news, e.leave, e.health)
+	return digest.Of(now, int64(Never), append(parts, t.wake, c.shards, c.leave)...)
 }

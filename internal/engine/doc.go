@@ -18,47 +18,58 @@
 // A part is a struct with its own methods. It gets the turn (the moment, the configuration, the
 // outputs) and narrow values, and returns what happened. Only the spine knows all parts. The fleet
 // joins the parts about workers. A shard gets what it may ask of other parts as a self or a member
-// (shard.go), or as a waiter (wait.go). The spine calls the parts in a fixed order: the part that the
-// input concerns, then each part for what is due, then the heartbeat, and the reports of faults last.
+// (shard.go), or as a waiter (wait.go), and a tenure gets the row of its shard. The spine calls the parts in a fixed order:
+// the part that the input concerns, then each part for what is due, then the heartbeat, and the reports of faults last.
 //
-//	engine.go  the spine: takes inputs, calls the parts
-//	turn.go    what every part gets in a step, and the pacing of calls that are repeated
-//	io.go      the inputs and outputs
+// The files below stand in the order in which they call each other: the spines first, and then, with few exceptions, each
+// file before those that it calls.
 //
-//	this worker:
-//	seat.go    its own seat: heartbeats, trust, the end of trust
-//	news.go    what its seat publishes about shards
-//	health.go  whose fault a failure is, and whether the worker can work
-//	faults.go  faults that last, and their reports
-//	leave.go   a graceful shutdown
-//
-//	the fleet and the plan:
-//	fleet.go   the seats and the plan as one part: who watches, who plans, who has a seat
-//	peers.go   the other workers' seats: who is alive, who is late, evictions
-//	proof.go   connections to the other workers, which may prove that one is dead
-//	duty.go    which workers watch the seats of a large fleet, and the tick
-//	reads.go   which listing is under way, and how soon to list again; audits of a large fleet
-//	feed.go    what the source lists
-//	facts.go   what is known of all shards, for plans
-//	watch.go   when the next plan is due
-//	draft.go   writing the next plan
-//	layout.go  computing it, with internal/layout
-//	ask.go     asking the user's planner for it
-//	wishes.go  removing the wishes of operators that have ended
-//
-//	the shards of this worker:
-//	follow.go  its target: what the plan assigns to it
-//	shard.go   what it knows of one shard
-//	take.go    claiming free shards and requesting held ones; the seats of owners
-//	hold.go    holding a shard: marks, commits, winding down
-//	give.go    handing a shard over
+//	engine.go    the spine: takes inputs, calls the parts
+//	listings.go  the same for listings
+//	common.go    what the spine of a session does alike
+//	turn.go      what every part gets in a step, and the pacing of calls that are repeated
+//	io.go        the inputs and outputs
 //
 //	a session:
-//	session.go its spine: leases by name, without a plan; it shares seat, shards, hold, give, leave, faults,
-//	           wishes, and owners of take.go
-//	wait.go    waiting for a lease by name: evictions, lock delays
-//	kind.go    which kind of group this is
-//	heed.go    how a session learns that an operator has released one of its leases
+//	session.go   its spine: leases by name, without a plan; it shares common, leave, faults, shards, shard, give, hold, row,
+//	             owners, wishes and seat
+//	wait.go      waiting for a lease by name: evictions, lock delays
+//	kind.go      which kind of group this is
+//	heed.go      how a session learns that an operator has released one of its leases
+//
+//	this worker:
+//	leave.go     a graceful shutdown
+//	health.go    whose fault a failure is, and whether the worker can work
+//	faults.go    faults that last, and their reports
+//
+//	the shards of this worker:
+//	follow.go    its target: what the plan assigns to it
+//	shards.go    which shards it knows
+//	shard.go     what it knows of one shard, and what is done next for it
+//	take.go      claiming free shards and requesting held ones
+//	give.go      handing a shard over
+//	hold.go      holding a shard: marks, commits, winding down
+//	row.go       the lease row of a shard: its copy, its reads and its open write
+//
+//	the fleet and the plan:
+//	draft.go     writing the next plan
+//	ask.go       asking the user's planner for it
+//	layout.go    computing it, with internal/layout
+//	watch.go     when the next plan is due
+//	fleet.go     the seats and the plan as one part: who watches, who plans, who has a seat
+//	peers.go     the other workers' seats: who is alive, who is late, evictions
+//	proof.go     connections to the other workers, which may prove that one is dead
+//	duty.go      which workers watch the seats of a large fleet, and the tick
+//	owners.go    the seats of owners that are read one by one
+//	sweep.go     audits of all rows
+//	reads.go     which listing is under way, and how soon to list again
+//	facts.go     what is known of all shards, for plans
+//	feed.go      what the source lists
+//	wishes.go    removing the wishes of operators that have ended
+//
+//	its seat:
+//	seat.go      heartbeats, trust, the end of trust
+//	news.go      what its seat publishes about shards
 //
 //	status.go and copy.go show the engine to the shell, and to tests.
 //
@@ -69,7 +80,7 @@
 // # Reading order
 //
 // A new maintainer reads the seven events below first, each beside its conversation in
-// internal/transcript/testdata, then engine.go, seat.go and shard.go; for moves take.go, hold.go and give.go; for
+// internal/transcript/testdata, then engine.go, common.go, seat.go and shard.go; for moves take.go, hold.go and give.go; for
 // plans fleet.go, watch.go, draft.go and peers.go; and the rest when it is needed. The opening comment of a file has the
 // states of its part, its callers and its invariants.
 //
@@ -272,9 +283,9 @@
 // Where kinds are told apart, a test has all of them (fixture.Kinds) and names the place that lacks one, so add a
 // constant and run all tests. A field of a record goes into the records of fixture.Full first.
 //
-//	a new write of a row         a transition in internal/protocol, a doing in shard.go, its conclusion in held (hold.go) or
+//	a new write of a row         a transition in internal/protocol, a doing in row.go, its conclusion in held (hold.go) or
 //	                             claimed (shard.go), and a line in the table below
-//	an attribute of a seat       a field of lease.Seat, which create fills in (seat.go), or of lease.Says, which Engine.live
+//	an attribute of a seat       a field of lease.Seat, which create fills in (seat.go), or of lease.Says, which Engine.says
 //	                             fills in; internal/attr, encode and the reader; docs/table.md. fleet.hurry if it cannot wait
 //	                             for the next heartbeat; inputs in watch.go if a plan depends on it. Each heartbeat and each
 //	                             listing of the seats is billed for its bytes, so the usual value is not stored
@@ -299,7 +310,7 @@
 //	seat: swap, NextBeat        seat        a seat, with requests: it expires, and the requests with it
 //	seat: delete, Evict,        seat,       a target in the name of a worker without a seat, which the next planner
 //	EvictSpoilt                 peers,      drops, and rows, which workers recover when the plan assigns them to
-//	                            faults,     these workers. Sessions recover the leases that they wait for
+//	                            common,     these workers. Sessions recover the leases that they wait for
 //	                            session,
 //	                            wait
 //	plan: create or swap,       draft,      an open revision, which nobody follows. Another worker opens the next
@@ -333,5 +344,5 @@
 // A lost answer is no crash: while the worker keeps its seat, it sends the write again with the same bytes until an
 // answer decides it (protocol.Settle). A worker that is evicted meanwhile finds out by its own clock before that, and
 // otherwise by the refusal of its next heartbeat: see seat.go. Two deletions of a worker's own seat are sent only once,
-// in faults.go and session.go: if they do not arrive, the seat expires.
+// in common.go and session.go: if they do not arrive, the seat expires.
 package engine

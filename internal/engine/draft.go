@@ -151,9 +151,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	return opened
 }
 
-// order notes the writes of the targets that differ, and last the deletions: of pages that a
-// target has no more, and of the targets of workers that have gone. pages are the pages as they were read, whole the
-// targets made of them; all are sorted in the same way. A target that does not differ keeps its revision.
+// order notes the writes in their order: first the targets that differ from what was read, then the deletions. Deleted are
+// pages beyond the end of a target, and the targets of workers without a seat. pages are the pages as they were read, whole
+// the targets made of them; both are sorted by worker, as the new targets are. A target that does not differ keeps its
+// revision.
 func (d *draft) order(pages, whole []lease.Target) {
 	at, drops := 0, []draftWrite(nil)
 	drop := func(until func(lease.Target) bool) {

@@ -9,13 +9,20 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What this worker knows of all shards, for plans: the lease rows, and the names in the targets.
+// The facts are what this worker knows of all shards of the group, its own or not: of each lease row what a plan needs, the
+// targets as last listed, and the names of the shards that the present plan places. Plans are made from them.
 //
-// Called by the spine: saw with each complete listing of the rows, sawTargets with each of the
-// targets, planned when this worker has written a plan, relist and forget with each listing of the
-// source; finish, leave and bury with the news of this worker, heed with that of others; looked with reads of rows that
-// commands have changed, and heedLooks, added, looks and back when it considers whether to plan. The layout of a draft asks
-// added, ready and asks.
+// Called by the spine:
+//
+//	saw, sawTargets        with a complete listing of the rows, or of the targets
+//	relist, forget         with a listing of the source
+//	planned                when this worker has written a plan
+//	finish, leave, bury    with the news of this worker
+//	heed                   with the news of another worker
+//	looked                 with a read of a row that a command has changed
+//	obsolete, strays       to find rows that become tombstones, or that workers have to read again
+//
+// Called by fleet.consider: heedLooks, added, looks and back. The layout of a draft asks added, ready and asks.
 //
 // Only a worker that plans needs the facts. In a large fleet the others drop them (Engine.shed). Nothing is written
 // here, and after a crash another planner lists all again.
@@ -35,7 +42,6 @@ type facts struct {
 	revision int64 // of the plan that was known when the listing of all was sent
 	asked    int64 // of the plan that was known when the latest listing of the rows was sent
 	all      []fact
-	next     Instant // when the next audit is due
 	pages    pages
 	placed   placed
 }
@@ -223,6 +229,43 @@ func (f *facts) forget(source *feed) {
 	f.all = slices.DeleteFunc(f.all, func(of fact) bool {
 		return of.gone > 0 && source.omits(of.name, of.gone) && !f.isPlaced(of.name)
 	})
+}
+
+// mostRetired is how many tombstones are made at a time.
+const mostRetired = 8
+
+// obsolete returns finished shards that the source no longer lists, at most mostRetired: their rows are to become
+// tombstones.
+func (f *facts) obsolete(source *feed) (names []string) {
+	for _, of := range f.all {
+		if len(names) < mostRetired && of.finished && source.omits(of.name, of.ended) {
+			names = append(names, of.name)
+		}
+	}
+	return names
+}
+
+// strays returns the shards whose workers have to read their rows again, as an audit has found the rows: those of the plan
+// without a living owner, which somebody has taken away by hand without that their worker knows; and held ones that the
+// source has ceased to list, because in a large fleet only the first watcher polls. Owners are asked once for each shard.
+// lives reports whether an owner has a seat, declined whether a worker says that it cannot have the shard.
+func (f *facts) strays(
+	t *turn, source *feed, lives func(lease.Incarnation) bool, declined func(shard string) bool,
+) (all []string) {
+	for i := range f.all {
+		of := &f.all[i]
+		if of.over() || !of.begun || !f.isPlaced(of.name) {
+			continue
+		}
+		if held := lives(of.owner); !held && !declined(of.name) {
+			all = append(all, of.name)
+		} else if omits := source.omits(of.name, of.known); !omits {
+			of.asked = false
+		} else if held && !of.asked && !t.cfg.KeepUnlisted {
+			all = append(all, of.name)
+		}
+	}
+	return all
 }
 
 // asks reports whether the owner of a shard still has to find out whether its source lists the shard. Each plan asks it

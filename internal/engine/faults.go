@@ -23,11 +23,12 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by the spine: keepReporting at the end of each step, keepFull in each step, keepUnlisted with
-// each listing of the source or of the rows, the others with what was met.
+// Called by common.scan at the end of each step: meet, scanStore and scanCommits. Called by the spines: keep after that,
+// keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
+// was met.
 //
-// Here only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
-// seat up, because others may be able to write the rows. The other faults are only reported.
+// Only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
+// seat up (common.surrender), because others may be able to write the rows. The other faults are only reported.
 //
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 // Invariant: a worker gives up its seat only when its handlers have returned or were cut, and when another worker may
@@ -243,35 +244,6 @@ func (f *faults) unsure(kind lease.Kind, all []Unreadable) bool {
 	})
 }
 
-// keepReporting reports the faults that last, and ends those that are over. It comes last in a step, when all parts have
-// noted what they have met.
-func (e *Engine) keepReporting() {
-	f, t := &e.faults, &e.turn
-	f.meet(t, &e.seat)
-	if f.scans(t) {
-		if f.store.on {
-			e.owners.prune(t) // the fault of a read that nobody repeats is over
-			f.scanStore(t, e.shards.all, e.seat.fails() || e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
-				e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0)
-		}
-		if f.commits.on && f.scanCommits(t, &e.shards, e.seat.capable() && !e.leave.on && e.others(), e.seat.young(t)) {
-			// The worker rests before it takes another seat. If it crashes before the deletion arrives,
-			// its seat stands still, and the other workers evict it.
-			if w, err := protocol.Evict(e.seat.row); err == nil {
-				t.do(Send{Write: w}) // its answer changes nothing: if a heartbeat comes first, the seat expires
-			}
-			f.rows.surrendered++
-			e.loseSeat(event.CauseStalled, errNotAccepted)
-			e.seat.rest = t.now.Mono.Add(backoff(f.rows.surrendered, t.cfg.TTL, longestRest*t.cfg.TTL))
-		}
-	}
-	f.keepStale(t, &e.fleet)
-	if f.misjudged.on && !t.before(e.seat.hidden) {
-		f.misjudged.lower(t)
-	}
-	f.keep(t)
-}
-
 // meet begins the faults that this step has met in the store.
 func (f *faults) meet(t *turn, c *seat) {
 	if t.store.err != nil {
@@ -350,7 +322,7 @@ func (s *shard) unanswered(t *turn) bool {
 //
 // may: giving up the seat makes sense, because another worker could take over. young: the seat was taken lately.
 func (f *faults) scanCommits(t *turn, l *shards, may, young bool) (surrenders bool) {
-	late := f.commits.concerns(l.all, func(s *shard) bool { return s.commitsLate(t) })
+	late := f.commits.concerns(l.all, func(s *shard) bool { return s.t.commitsLate(t) })
 	switch {
 	case late == 0 && (f.rows.surrendered == 0 || !young && !slices.ContainsFunc(l.all, func(s *shard) bool { return s.unanswered(t) })):
 		f.commits.lower(t)
@@ -372,7 +344,7 @@ func (l *shards) windDown(t *turn, late int) (done bool) {
 	done = late > 0
 	for _, s := range l.all {
 		if s.t != nil {
-			s.windDownFor(t)
+			s.t.windDownFor(t, &s.row)
 			l.due = min(l.due, s.wake)
 			done = done && s.t.wind.over()
 		}
@@ -382,19 +354,19 @@ func (l *shards) windDown(t *turn, late int) (done bool) {
 
 // windDownFor drains a handler because its worker gives up its seat. A handler that a requester
 // waits for without a limit gets one.
-func (s *shard) windDownFor(t *turn) {
-	w, cause := &s.t.wind, event.CauseStopped
-	if s.commitsLate(t) {
+func (of *tenure) windDownFor(t *turn, r *row) {
+	w, cause := &of.wind, event.CauseStopped
+	if of.commitsLate(t) {
 		cause = event.CauseStalled
 	}
 	switch {
 	case w.over():
 	case !w.draining:
-		s.drain(t, cause)
-		s.at(t, t.now.Mono)
+		of.drain(t, r, cause)
+		r.at(t, t.now.Mono)
 	case w.cause == event.CauseHandedOff:
 		w.cause, w.since = cause, t.now.Mono
-		s.at(t, t.now.Mono)
+		r.at(t, t.now.Mono)
 	}
 }
 
@@ -415,8 +387,8 @@ func (l *shards) probe(t *turn, late int) {
 		}
 	}
 	if late > 0 && busy <= late && quiet != nil {
-		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.hold(t), t.stamp())
-		quiet.sendMark(t, committing, w, err)
+		w, err := protocol.Progress(quiet.row.copy.Row(), quiet.t.hold(t, &quiet.row), t.stamp())
+		quiet.t.sendMark(t, &quiet.row, committing, w, err)
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// The source: which shards it lists, and for how long it has lacked the others.
+// The feed holds what the source of this worker lists: each shard with its parents and its weight, how many listings in a
+// row have lacked the others, and when the source is polled next.
 //
 //	asking → answered → waits for Config.Poll → asking
 //

@@ -7,8 +7,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The fleet: this worker's own seat, the seats of the others, the plan, and which workers watch. It
-// joins these parts, because what a worker of the fleet has to do rests on all of them.
+// The fleet is what this worker knows of all workers: its own seat, the seats of the others, the seats of owners that were
+// read one by one, connections to the others, the plan, and which workers watch. It joins these parts, because what a
+// worker of the fleet has to do rests on all of them. It holds two facts of its own, about the kind of the group.
 //
 // Called by the spine, and by the shards of this worker: owner, others and guilty. Nothing is written here.
 //
@@ -67,9 +68,9 @@ func (f *fleet) reporter() bool {
 	}) == 0
 }
 
-// lives reports whether the heartbeats of a worker come in time, as this one has listed them, and nothing
-// proves that it is dead; and whether it says that its source does not answer. A worker that has just been named a watcher has not listed the
-// seats yet, and takes nobody for dead.
+// lives reports of a worker whether its heartbeats come in time, as this worker has listed them, and nothing proves that
+// it is dead; and whether its seat says that its source does not answer. A worker that has just been named a watcher has
+// not listed the seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 	if inc == f.seat.me {
 		return true, f.seat.row.Health.NoSource
@@ -183,9 +184,9 @@ func (f *fleet) others() bool {
 	})
 }
 
-// seats returns the confirmed seats, sorted by incarnation, with this worker's own. Of one that cannot be
-// read only the incarnation counts, also where it could be read before, or is this worker's own: otherwise
-// workers that know more or less of it would replace each other's plans.
+// seats returns the confirmed seats, this worker's own among them, sorted by incarnation. Of a seat that cannot be read it
+// returns the incarnation alone, even if this worker could read the seat before, or if the seat is its own. Otherwise some
+// workers would know more of that seat than others, and they would replace each other's plans.
 func (f *fleet) seats() []lease.Seat {
 	blank := func(s lease.Seat) lease.Seat { return lease.Seat{Group: s.Group, Incarnation: s.Incarnation, Beat: 1} }
 	mine, all := f.seat.row, make([]lease.Seat, 0, 1+len(f.peers.all))
@@ -210,6 +211,12 @@ func (f *fleet) declined(name string) bool {
 	return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool {
 		return slices.Contains(s.News, lease.News{Kind: lease.NewsDeclined, Shard: name})
 	})
+}
+
+// helpless reports whether no other worker is well, as far as this one has listed the seats.
+func (f *fleet) helpless() bool {
+	other := func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) }
+	return f.watching() && len(f.peers.all) > 0 && !slices.ContainsFunc(f.seats(), other)
 }
 
 // guilty reports whether the failures of a shard are its own. That is not known before the seats
@@ -279,4 +286,43 @@ func (f *fleet) crowded(t *turn, in sighting, begun order) {
 	f.duty.low = len(in.seats) > 0 && f.seat.me < in.seats[len(in.seats)-1].Incarnation
 	f.sighted(t, in, begun)
 	f.watch.known = true
+}
+
+// keep evicts, and in a large fleet ticks. It reports whether a listing of the seats is wanted that begins from now on
+// (look), and whether the next one is due at once (soon). A worker that may not claim evicts all the same: a dead seat is
+// dead also in a restored table, and the deletion is conditional.
+func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
+	rank := f.rank()
+	if t.cfg.Deathwatch {
+		f.proofs.lapse(t)
+		f.proofs.adjust(t, &f.peers, f.seat.former, rank >= 0)
+		f.proofs.keep(t, &f.peers, unwatched)
+		look = f.proofs.looks(t) && f.watching()
+	}
+	if f.watching() && f.peers.evict(t, f.seat.former, f.duty.reserve(t, rank), &f.proofs, f.proofDelay()) {
+		look, soon = look || f.proofs.any(), true
+	}
+	if t.large && f.seat.capable() && f.watch.spoilt == nil && (rank == 0 || !leaves) {
+		f.duty.late = f.watch.orphans || f.peers.late(t) > 0
+		f.duty.keep(t, f.seat.row.Owner(), f.watch.plan, rank, f.vacant())
+	}
+	return look, soon
+}
+
+// evictionSettled takes the answer to an eviction, and reports whether it is decided. A plan is due when the seat is gone.
+// unsure: the death of the worker was proven, and a heartbeat came first. It may have been on its way when the worker died,
+// so only a listing that begins from now on shows whether the worker lives.
+func (f *fleet) evictionSettled(t *turn, in Settled) (decided, unsure bool) {
+	dead := f.proofs.of(lease.Incarnation(in.Write.Key().Name))
+	evicted, alive := f.peers.settled(t, f.seat.me, in)
+	if evicted {
+		f.watch.self, f.watch.orphans = true, true
+		if dead != nil {
+			f.watch.again = min(f.watch.again, f.watch.since.Add(apartProof))
+		}
+	}
+	if alive && dead != nil {
+		dead.step, unsure = t.step, true
+	}
+	return evicted || alive, unsure
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// This worker's target: the shards that the plan assigns to it.
+// follow holds this worker's target, which are the shards that the plan assigns to it, and the pages of the next target
+// while it is being read.
 //
 //	a revision is complete → page 0 read → further pages read → followed
 //	                          ↑________________________↓ mixed
 //
-// Called by the spine in each step, and with the answers to reads of targets. Engine.reconcile makes the shards follow
-// what follow has adopted. A planner adopts its own target when its revision is complete, without a read.
+// Called by the spine: keep in each step, got with the answers to reads of targets, then shards.follow. A planner adopts its own target when its revision is complete, without a read.
 //
 // Nothing is written here. A worker that has no target holds what it holds, until another worker requests it: a target
 // says where to look, and takes nothing away.
@@ -139,4 +139,42 @@ func (f *follow) successor(name string) lease.Incarnation {
 		return give.To
 	}
 	return ""
+}
+
+// follow sets what this worker, me, wants with each shard, as its target says. It reports whether the planner asks if the
+// source still lists a held shard. A held shard that the target lacks goes on: its owner waits for a request. lacked
+// reports whether a recent listing has shown that a shard has no row.
+func (l *shards) follow(
+	t *turn, me lease.Incarnation, target *lease.Target, lacked func(name string) bool, source *feed,
+) (doubted bool) {
+	hold, at := target.Hold, 0
+	l.knowAll(hold, t.cfg.Group, me)
+	for _, s := range l.all { // both are sorted
+		mine := at < len(hold) && hold[at].Shard == s.name
+		s.aim.sure, s.aim.mine, s.aim.given, s.aim.others = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine, false
+		if !mine {
+			continue
+		}
+		if lacked(s.name) {
+			s.row.known = true
+		}
+		s.parents = hold[at].Parents
+		if src := source.find(s.name); src != nil {
+			if s.weight = src.Weight; len(s.parents) == 0 {
+				s.parents = src.Parents
+			}
+		}
+		at++
+	}
+	for _, give := range target.Give {
+		switch s := l.find(give.Shard); {
+		case s == nil:
+		case give.To == me: // an audit has found no owner of its row, or the planner's source lacks the shard
+			s.get(t)
+			doubted = doubted || s.t != nil
+		default:
+			s.aim.given = true
+		}
+	}
+	return doubted
 }

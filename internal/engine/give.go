@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/handoff"
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -14,8 +16,8 @@ import (
 //	requested → eager:       draining → returned or cut → handed over in one write
 //	          → cooperative: offered → taken over by the successor, or withdrawn
 //
-// Called by shard.serve: move and giveUp; by shard.tend: replaced; by the spine with what a read of the seats shows:
-// wantedBy.
+// Called by tenure.serve: move and giveUp; by shard.tend: replaced; by the spine with what a read of the seats shows:
+// shards.requested, then attend.
 //
 // The owner learns of a request from the successor's seat, and the successor of the answer from the row. Neither
 // waits for the other without a limit: see handoff.Owner and handoff.Successor. A crash of the owner at any point
@@ -84,7 +86,7 @@ func (of *tenure) wantedBy(t *turn, to lease.Owner, terms rebalance.Terms, gone 
 }
 
 // moving reports whether the owner has to look whether its shard was taken, or is still wanted.
-func (s *shard) moving() bool { return s.t != nil && (s.t.give != nil || s.t.offer.to != "") }
+func (of *tenure) moving() bool { return of != nil && (of.give != nil || of.offer.to != "") }
 
 // successors returns the workers that may request shards of this one: those to which the plan
 // assigns them. An empty name stands for workers that are not known, so that all seats have to be
@@ -107,12 +109,56 @@ func (l *shards) successors(f *follow) (all, offered []lease.Incarnation) {
 	return all, offered
 }
 
+// requested notes which of the shards of this worker, me, others request, as seats show that were listed, or the one seat
+// of only. A request of a generation that this worker does not hold is ignored, unless it says that the row names this
+// worker. Then it reads the row. newest returns the seat of the same worker as last read.
+func (l *shards) requested(
+	t *turn, me lease.Incarnation, seats []lease.Seat, only lease.Incarnation, newest func(lease.Seat) lease.Seat,
+) {
+	for _, s := range l.all {
+		if s.t != nil && s.t.give != nil && (only == "" || s.t.give.to.Incarnation == only) {
+			s.t.give.wanted = false
+		}
+	}
+	gone := func(inc lease.Incarnation) bool {
+		return (only == "" || only == inc) && !slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Incarnation == inc })
+	}
+	for _, seat := range seats {
+		if seat = newest(seat); seat.Leaving {
+			continue
+		}
+		for _, w := range seat.Wants {
+			s := l.find(w.Shard)
+			switch {
+			case s != nil && s.t != nil && w.Generation == s.t.generation:
+				s.t.wantedBy(t, seat.Owner(), w.Terms, gone)
+			case w.Owner == me && (s == nil || s.t == nil && s.row.generation <= w.Generation):
+				// A row that names this worker, which does not know of it.
+				s = l.know(w.Shard, t.cfg.Group, me)
+				s.get(t)
+			}
+		}
+	}
+}
+
+// attend tends the shards that others request, or that have an offer, after a read of the seats has shown what stands.
+func (l *shards) attend(t *turn, tend func(*shard)) {
+	for _, s := range l.all {
+		if s.t.moving() {
+			if s.t.offer.to != "" && (!t.large || !s.t.give.stands()) { // see tenure.watchOffer
+				s.get(t)
+			}
+			tend(s)
+		}
+	}
+}
+
 // move continues a move away from this worker, while its handler runs. When the handler has returned or was cut,
 // serve calls giveUp instead.
-func (s *shard) move(t *turn, w self) {
-	of, at, g := s.t, s.row.copy.Row(), s.t.give
+func (of *tenure) move(t *turn, r *row, w self) {
+	at, g := r.copy.Row(), of.give
 	if of.wind.draining { // windDown decides when that ends
-		s.serveOn(t)
+		of.serveOn(t, r)
 		return
 	}
 	if g != nil && !g.wanted && of.offer.to != g.to.Incarnation { // an offer to another is withdrawn
@@ -124,53 +170,53 @@ func (s *shard) move(t *turn, w self) {
 	}) {
 	// An eager move. The row changes hands when the handler is over; until then it commits as before.
 	case handoff.Drain:
-		s.drain(t, event.CauseHandedOff)
-		if s.windDown(t, w); of.wind.cut {
-			s.giveUp(t)
+		of.drain(t, r, event.CauseHandedOff)
+		if of.windDown(t, r, w); of.wind.cut {
+			of.giveUp(t, r)
 		}
 	// A crash after it leaves the offer in the row. The successor may accept it; otherwise the row is recovered when
 	// the seat of this worker has expired.
 	case handoff.Offer:
-		wr, err := protocol.Offer(at, s.hold(t), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
-		s.sendMark(t, offering, wr, err)
+		wr, err := protocol.Offer(at, of.hold(t, r), g.to.Incarnation, of.marks.unaccepted(), t.stamp())
+		of.sendMark(t, r, offering, wr, err)
 	// If the successor accepts first, this write is refused, and replaced ends the tenure. A crash after it leaves a
 	// row as before the offer.
 	case handoff.Withdraw:
-		if s.row.try.sent {
+		if r.try.sent {
 			return // the row that is being read may show that the offer was accepted
 		}
-		wr, err := protocol.Withdraw(at, s.hold(t), t.stamp())
-		s.send(t, withdrawing, wr, err)
+		wr, err := protocol.Withdraw(at, of.hold(t, r), t.stamp())
+		r.send(t, withdrawing, wr, err)
 	default:
-		s.serveOn(t)
+		of.serveOn(t, r)
 	}
 }
 
 // serveOn is a holder's life during a move: the handler continues to mark, and commits wait for
 // a moment while an offer stands.
-func (s *shard) serveOn(t *turn) {
-	of, g := s.t, s.t.give
+func (of *tenure) serveOn(t *turn, r *row) {
+	g := of.give
 	if of.offer.to != "" {
-		s.watchOffer(t)
+		of.watchOffer(t, r)
 		if !of.wind.draining { // otherwise nothing is withdrawn any more
-			s.at(t, of.offer.since.Add(handoff.Standing(g.agreed())))
+			r.at(t, of.offer.since.Add(handoff.Standing(g.agreed())))
 		}
 		if of.offer.holds(t) {
-			s.at(t, of.offer.since.Add(heldOffer))
+			r.at(t, of.offer.since.Add(heldOffer))
 			return
 		}
 	}
-	s.commit(t)
+	of.commit(t, r)
 }
 
 // watchOffer reads the row again and again while it has an offer, until it is taken over. In a small fleet that
-// happens with each listing of the seats: see Engine.readWants.
-func (s *shard) watchOffer(t *turn) {
+// happens with each listing of the seats: see shards.attend.
+func (of *tenure) watchOffer(t *turn, r *row) {
 	if !t.large {
 		return
 	}
-	if at := max(s.row.answered, s.t.offer.since).Add(paceWaiting); !s.row.try.sent && !s.before(t, at) {
-		s.get(t)
+	if at := max(r.answered, of.offer.since).Add(paceWaiting); !r.try.sent && !r.before(t, at) {
+		r.get(t)
 	}
 }
 
@@ -180,8 +226,8 @@ func (s *shard) watchOffer(t *turn) {
 // When it is stored, this worker is not needed any more. If the successor has died, its row is recovered like those of
 // any dead owner. If the successor lives and no longer waits, it finds its name in the row (protocol.Copy.Reconcile).
 // A released row is claimed by the worker to which the plan assigns it.
-func (s *shard) giveUp(t *turn) {
-	of, w, at := s.t, &s.t.wind, s.row.copy.Row()
+func (of *tenure) giveUp(t *turn, r *row) {
+	w, at := &of.wind, r.copy.Row()
 	end := protocol.End{
 		Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(),
 		Progressed: of.marks.progress, Excused: w.blame == workerAtFault,
@@ -189,7 +235,7 @@ func (s *shard) giveUp(t *turn) {
 	switch {
 	case w.cause == event.CauseStalled:
 		end.Reason = lease.ReasonStalled
-		if s.commitsLate(t) {
+		if of.commitsLate(t) {
 			end.Note = errNotAccepted.Error()
 		}
 	case w.cause == event.CauseUnlisted:
@@ -205,12 +251,12 @@ func (s *shard) giveUp(t *turn) {
 			end.Reason = lease.ReasonHandoff
 		}
 		end.Mode = of.give.terms.Mode
-		wr, err := protocol.Yield(at, s.hold(t), of.give.to, end, t.stamp())
-		s.sendMark(t, givingUp, wr, err)
+		wr, err := protocol.Yield(at, of.hold(t, r), of.give.to, end, t.stamp())
+		of.sendMark(t, r, givingUp, wr, err)
 		return
 	}
-	wr, err := release(t, at, s.hold(t), end)
-	s.sendMark(t, givingUp, wr, err)
+	wr, err := release(t, at, of.hold(t, r), end)
+	of.sendMark(t, r, givingUp, wr, err)
 }
 
 // release returns the write that releases a row without a successor. A lease by name without a
@@ -224,19 +270,20 @@ func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Wr
 	return protocol.Release(at, hold, end, t.stamp())
 }
 
-// replaced ends a tenure whose shard another generation has taken over. If that is the successor to whom the shard was
+// replaced ends a tenure whose shard another generation has taken over, and reports whether it has ended. If that is the successor to whom the shard was
 // offered, the tenure ends a moment later: its handler cannot commit any more, but the successor's has yet to begin.
-func (s *shard) replaced(t *turn) {
-	of, at := s.t, s.row.copy.Row()
+func (of *tenure) replaced(t *turn, r *row) (over bool) {
+	at := r.copy.Row()
 	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {
 		if of.offer.taken == 0 {
 			of.offer.taken = t.now.Mono
 		}
-		if until := of.offer.taken.Add(handOver); s.before(t, until) {
-			return
+		if until := of.offer.taken.Add(handOver); r.before(t, until) {
+			return false
 		}
 	}
-	s.end(t, overtaken(at, of.generation), &checkpoint.StaleError{
-		Shard: s.name, Mine: of.generation, Observed: at.Generation, Owner: at.Owner.Name, OutcomeUnknown: of.offer.torn,
+	of.end(t, r, overtaken(at, of.generation), &checkpoint.StaleError{
+		Shard: r.name, Mine: of.generation, Observed: at.Generation, Owner: at.Owner.Name, OutcomeUnknown: of.offer.torn,
 	})
+	return true
 }

@@ -91,9 +91,9 @@ func (h *health) unwell() bool { return h.since != 0 }
 
 // failing reports whether the handler has failed, and nothing was concluded from it yet. A stall
 // that the store has caused does not count.
-func (s *shard) failing(t *turn) bool {
-	w := &s.t.wind
-	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !s.commitsLate(t) {
+func (of *tenure) failing(t *turn) bool {
+	w := &of.wind
+	if w.cause == event.CauseStalled && (w.returned || w.cut) && w.blame == noFailure && !of.commitsLate(t) {
 		w.blame = unjudged
 	}
 	return w.blame == unjudged
@@ -101,20 +101,20 @@ func (s *shard) failing(t *turn) bool {
 
 // judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
 //
-// The first failures in a row are those of their shards, because nobody can know better; the one that makes the worker
-// unwell, and all after it, are the worker's. In a group of very few shards, a shard comes back to a sick worker again
-// and again: each failure counts, if
-// the row of the shard shows progress since the last one.
-func (h *health) judge(t *turn, s *shard) (rests bool) {
-	w := &s.t.wind
-	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(s.t.began))
-	at := s.row.copy.Row()
-	first, elsewhere := !slices.Contains(h.failed, s.name), at.Failures.Count > 0 && at.Attempts() == 0
+// The first failures in a row are blamed on their shards, because nothing shows yet that the worker is the cause. The
+// failure that makes the worker unwell is blamed on the worker, and so are all failures after it. In a group of few shards
+// the same shard comes back to a sick worker again and again. Then each failure speaks against the worker, if the row
+// shows progress of the shard since the failure before.
+func (h *health) judge(t *turn, of *tenure, r *row) (rests bool) {
+	w := &of.wind
+	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(of.began))
+	at := r.copy.Row()
+	first, elsewhere := !slices.Contains(h.failed, r.name), at.Failures.Count > 0 && at.Attempts() == 0
 	if first || elsewhere {
 		h.against++
 	}
 	if first && len(h.failed) < failuresInRow {
-		h.failed = append(slices.Clip(h.failed), s.name)
+		h.failed = append(slices.Clip(h.failed), r.name)
 	}
 	if h.against < failuresInRow {
 		w.blame = shardAtFault
@@ -128,7 +128,7 @@ func (h *health) judge(t *turn, s *shard) (rests bool) {
 		h.since, h.wall = t.now.Mono, t.wall()
 	}
 	// The worker becomes unwell, or the shard on trial has failed. Each rest is longer than the one before.
-	if rests = rests || s.name == h.trial; rests {
+	if rests = rests || r.name == h.trial; rests {
 		h.rests++
 		h.tried, h.until = 0, t.now.Mono.Add(t.jitter(backoff(h.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
 	}
@@ -194,49 +194,31 @@ func (h *health) tries(t *turn, s *shard) bool {
 	return s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
 }
 
-// blame draws the conclusion from a handler's failure. While this worker rests it declines what it
-// does not hold, so that the next plan gives these shards to others.
-func (e *Engine) blame(s *shard) {
-	t := &e.turn
-	if !e.health.judge(t, s) {
-		return
-	}
-	for _, s := range e.shards.all {
-		if e.shards.declines(t, s.name, true, &e.feed) {
-			e.news.add(t, lease.NewsDeclined, s.name, 0)
-		}
-	}
-	e.shards.tendAll(t)
-}
-
-// keepHealth looks for tenures that show that this worker is well again. Until then it reports that
-// the worker is unwell.
-func (e *Engine) keepHealth() {
-	h, t, f := &e.health, &e.turn, &e.faults.unwell
-	if h.unwell() && slices.ContainsFunc(e.shards.all, func(s *shard) bool {
+// keep looks for tenures that show that this worker is well again. Until then it raises the fault that the worker is
+// unwell. It reports whether that fault is over now. helpless: no other worker is well.
+func (h *health) keep(t *turn, all []*shard, f *fault, helpless func() bool) (over bool) {
+	if h.unwell() && slices.ContainsFunc(all, func(s *shard) bool {
 		return s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began)
 	}) {
 		h.succeeded(t)
 	}
 	if !h.unwell() {
-		if f.on {
-			f.lower(t)
-			e.shards.tendAll(t)
-		}
-		return
+		over = f.on
+		f.lower(t)
+		return over
 	}
 	if h.resting(t) {
 		t.at(h.until)
 	}
 	err := errUnwell
-	otherFit := func(s lease.Seat) bool { return s.Incarnation != e.seat.me && fit(s) }
-	if e.watching() && len(e.peers.all) > 0 && !slices.ContainsFunc(e.seats(), otherFit) {
+	if helpless() {
 		err, h.until = errAllUnwell, min(h.until, t.now.Mono.Add(allUnwellRest))
 	}
 	// That every worker is unwell is another fault, and shortens the rest: no other worker can help.
 	f.on = f.on && f.err == err // another error is told at once
 	f.shards, f.count = h.failed, len(h.failed)
 	f.raise(t, h.since, "", err)
+	return false
 }
 
 // keep reports handlers that show no progress. It looks at the tenures when one may have

@@ -17,9 +17,11 @@ import (
 //	start → serving → draining → returned or cut → released, handed over or finished
 //	           |__________________________________↑ replaced, or the seat is lost
 //
+// A tenure gets the row of its shard (row.go), and returns whether it is over: only the shard forgets it.
+//
 // Called by shard.tend: keepCommitting and windDown whether or not a write is open, serve when none is. Called by the
-// spine: marked and returned with what the handler says. shard.settled calls held with answers. The acquiring parts
-// call start when the row names this worker, and any part that finds the tenure over calls end.
+// spines: marked and returned with what the handler says. shard.settled calls held with answers. The acquiring parts
+// call shard.start when the row names this worker, and a spine that finds the tenure over calls shard.end.
 //
 // A mark is in memory until the answer to a write with it is read. A crash loses the marks since the last stored one: the
 // next owner starts at the stored checkpoint and processes the rest again. The row stays in the name of this worker,
@@ -109,11 +111,11 @@ var errNotAccepted = errors.New("commits are not accepted")
 func (w *winding) over() bool { return w.returned || w.cut || w.finish }
 
 // id is what the shell calls the tenure.
-func (s *shard) id() Tenure { return Tenure{Shard: s.name, Generation: s.t.generation} }
+func (of *tenure) id(r *row) Tenure { return Tenure{Shard: r.name, Generation: of.generation} }
 
 // hold is the handle of the tenure.
-func (s *shard) hold(t *turn) lease.Hold {
-	return lease.Hold{Key: s.row.copy.Key(), Incarnation: s.mine(), Generation: s.t.generation, Order: t.cfg.Order}
+func (of *tenure) hold(t *turn, r *row) lease.Hold {
+	return lease.Hold{Key: r.copy.Key(), Incarnation: r.mine(), Generation: of.generation, Order: t.cfg.Order}
 }
 
 // start begins a tenure of the row as it stands: nothing is written, because the row already names this worker. It does
@@ -141,7 +143,7 @@ func (s *shard) start(t *turn) {
 		caller, s.want = s.want.id, nil
 	}
 	t.do(Start{
-		Tenure: s.id(), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
+		Tenure: s.t.id(&s.row), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
 		Transfer: at.Last,
 	})
 	t.report(event.Event{
@@ -150,18 +152,18 @@ func (s *shard) start(t *turn) {
 	})
 }
 
-// end ends a tenure. The handler may continue to run; what it still writes is fenced. end writes nothing: if the row
-// still names this worker, shard.acquire gives it back or claims it again.
+// end ends the tenure. The handler may continue to run; what it still writes is fenced. end writes nothing: if the row
+// still names this worker, shard.acquire gives it back or claims it again. The shard then forgets the tenure (shard.over).
 //
 // err is what was observed, for the callers that wait for commits; nil: nothing was observed.
-func (s *shard) end(t *turn, cause event.Cause, err error) {
-	of, m := s.t, &s.t.marks
-	_, open := s.row.copy.Open()
+func (of *tenure) end(t *turn, r *row, cause event.Cause, err error) {
+	m := &of.marks
+	_, open := r.copy.Open()
 	if !of.wind.cut { // otherwise it was told already
-		t.do(Over{Tenure: s.id(), Cause: cause, Err: err, Open: open && (m.sent > m.accepted || s.write.doing == ending)})
+		t.do(Over{Tenure: of.id(r), Cause: cause, Err: err, Open: open && (m.sent > m.accepted || r.write.doing == ending)})
 	}
 	ended := event.Event{
-		Kind: event.Ended, Shard: s.name, Generation: of.generation, Cause: cause,
+		Kind: event.Ended, Shard: r.name, Generation: of.generation, Cause: cause,
 		Took: t.now.Mono.Sub(of.began), Pending: m.seq - m.accepted,
 	}
 	if cause != event.CauseHandedOff { // otherwise a late commit was refused: part of the move
@@ -170,7 +172,7 @@ func (s *shard) end(t *turn, cause event.Cause, err error) {
 	if of.wind.cut && of.wind.overdue {
 		ended.Err = errors.Join(ended.Err, errNotReturned)
 	}
-	if at := s.row.copy.Row(); at.Generation > of.generation {
+	if at := r.copy.Row(); at.Generation > of.generation {
 		ended.Peer, ended.Reason, ended.Transfer = at.Owner.Name, at.Last.Reason, at.Last
 		next := firstAfter(at, of.generation)
 		if ended.Next = next.Generation; next.Mode != 0 {
@@ -181,9 +183,16 @@ func (s *shard) end(t *turn, cause event.Cause, err error) {
 		ended.Drained = t.now.Mono.Sub(of.wind.since)
 	}
 	t.report(ended)
-	s.t, s.ended = nil, t.now.Mono
-	s.wake = t.now.Mono
 }
+
+// end ends the tenure of a shard that has one.
+func (s *shard) end(t *turn, cause event.Cause, err error) {
+	s.t.end(t, &s.row, cause, err)
+	s.over(t)
+}
+
+// over forgets a tenure that has ended.
+func (s *shard) over(t *turn) { s.t, s.ended, s.wake = nil, t.now.Mono, t.now.Mono }
 
 // lingers reports whether a handler runs although its tenure has ended, for longer than it takes to return. While it
 // runs this worker cannot start another tenure of the shard.
@@ -193,12 +202,12 @@ func (s *shard) lingers(t *turn) bool {
 
 // marked takes what a handler has marked and asked for. It decides nothing: the spine tends the shard after all marks
 // of a batch are taken.
-func (s *shard) marked(t *turn, in Marks) {
-	m, w := &s.t.marks, &s.t.wind
+func (of *tenure) marked(t *turn, tie uint64, in Marks) {
+	m, w := &of.marks, &of.wind
 	if in.Seq > m.seq {
 		// No earlier mark waits for a write, so the commit window of this one counts.
 		if m.seq <= max(m.sent, m.accepted) {
-			m.first, m.made = s.window(t), in.Made
+			m.first, m.made = window(t, tie), in.Made
 		}
 		m.mark, m.seq = in.Mark, in.Seq
 	}
@@ -211,47 +220,44 @@ func (s *shard) marked(t *turn, in Marks) {
 	}
 }
 
-// returned takes the end of a handler. An error after its soft context has ended is no failure: the handler was told
-// to stop. The tenure may be over by then.
-func (s *shard) returned(in Returned) {
-	s.running = 0
-	if s.t != nil && s.t.generation == in.Tenure.Generation {
-		w := &s.t.wind
-		w.returned, w.note = true, in.Note
-		if in.Failed && !w.draining {
-			w.blame = unjudged
-		}
+// returned takes the end of the handler. An error after its soft context has ended is no failure: the handler was told
+// to stop.
+func (of *tenure) returned(in Returned) {
+	w := &of.wind
+	w.returned, w.note = true, in.Note
+	if in.Failed && !w.draining {
+		w.blame = unjudged
 	}
 }
 
 // windDown decides whether the handler has to wind down, and ends its hard context when it has
 // had its time.
-func (s *shard) windDown(t *turn, w self) {
-	of := &s.t.wind
-	if of.over() {
+func (of *tenure) windDown(t *turn, r *row, w self) {
+	wind := &of.wind
+	if wind.over() {
 		return
 	}
 	switch {
 	// The first cause stays, and so does the time from which the drain time counts.
-	case of.draining:
-	case of.release:
-		s.drain(t, event.CauseGivenUp)
+	case wind.draining:
+	case wind.release:
+		of.drain(t, r, event.CauseGivenUp)
 	case w.release:
-		s.drain(t, event.CauseStopped)
+		of.drain(t, r, event.CauseStopped)
 	case w.unlisted:
-		s.drain(t, event.CauseUnlisted)
+		of.drain(t, r, event.CauseUnlisted)
 	}
-	s.stall(t)
-	if !of.draining {
+	of.stall(t, r)
+	if !wind.draining {
 		return
 	}
-	terms, since := s.drainTerms(t, w)
-	switch handoff.Owner(terms, handoff.Giving{Wanted: s.t.give.stands(), Draining: true, Drained: t.now.Mono.Sub(since)}) {
+	terms, since := of.drainTerms(t, w)
+	switch handoff.Owner(terms, handoff.Giving{Wanted: of.give.stands(), Draining: true, Drained: t.now.Mono.Sub(since)}) {
 	case handoff.CutOff:
-		s.cut(t)
+		of.cut(t, r)
 	default:
 		if limit, limited := handoff.Limit(terms); limited {
-			s.at(t, since.Add(limit))
+			r.at(t, since.Add(limit))
 		}
 	}
 }
@@ -259,38 +265,38 @@ func (s *shard) windDown(t *turn, w self) {
 // unlisted reports whether two complete listings in a row have lacked the shard since the tenure began. Only this
 // worker's own source counts: the source of another worker may be wrong. Listings from before do not count: the shard
 // may be new.
-func (s *shard) unlisted(t *turn, source *feed) bool {
-	return !t.cfg.KeepUnlisted && source.omits(s.name, s.t.step)
+func (of *tenure) unlisted(t *turn, name string, source *feed) bool {
+	return !t.cfg.KeepUnlisted && source.omits(name, of.step)
 }
 
 // drainTerms returns the terms that limit the winding down, and from when they count. In a move
 // these are the terms of the move, unless the worker stops; otherwise the configuration's.
-func (s *shard) drainTerms(t *turn, w self) (rebalance.Terms, Instant) {
-	of := &s.t.wind
+func (of *tenure) drainTerms(t *turn, w self) (rebalance.Terms, Instant) {
+	wind := &of.wind
 	own := rebalance.Terms{Drain: t.cfg.Drain, AfterDrain: rebalance.Force}
-	if of.cause != event.CauseHandedOff {
-		return own, of.since
+	if wind.cause != event.CauseHandedOff {
+		return own, wind.since
 	}
-	terms := s.t.give.agreed()
+	terms := of.give.agreed()
 	// A worker that stops has the drain time from when it releases its shards, unless the terms of the move end sooner.
 	if !w.release {
-		return terms, of.since
+		return terms, wind.since
 	}
-	since := max(of.since, w.since)
-	if limit, limited := handoff.Limit(terms); limited && of.since.Add(limit) < since.Add(own.Drain) {
-		return terms, of.since
+	since := max(wind.since, w.since)
+	if limit, limited := handoff.Limit(terms); limited && wind.since.Add(limit) < since.Add(own.Drain) {
+		return terms, wind.since
 	}
 	return own, since
 }
 
 // drain ends the handler's soft context.
-func (s *shard) drain(t *turn, cause event.Cause) {
-	of := &s.t.wind
-	of.draining, of.cause, of.since = true, cause, t.now.Mono
-	t.do(Drain{Tenure: s.id(), Cause: cause})
-	ev := event.Event{Kind: event.Draining, Shard: s.name, Generation: s.t.generation, Cause: cause}
-	if s.t.give != nil {
-		ev.Peer, ev.Terms = s.t.give.to.Name, s.t.give.terms
+func (of *tenure) drain(t *turn, r *row, cause event.Cause) {
+	wind := &of.wind
+	wind.draining, wind.cause, wind.since = true, cause, t.now.Mono
+	t.do(Drain{Tenure: of.id(r), Cause: cause})
+	ev := event.Event{Kind: event.Draining, Shard: r.name, Generation: of.generation, Cause: cause}
+	if of.give != nil {
+		ev.Peer, ev.Terms = of.give.to.Name, of.give.terms
 	}
 	t.report(ev)
 }
@@ -298,92 +304,93 @@ func (s *shard) drain(t *turn, cause event.Cause) {
 // cut ends the hard context of a handler that has not returned in time. Later marks do not
 // count. The shard is given up next: serve writes that as soon as no write is open, so the row may name this worker
 // for longer than the handler had. The handler can do no harm to the table: the shell refuses its marks.
-func (s *shard) cut(t *turn) {
-	of := &s.t.wind
-	of.cut, of.overdue = true, t.now.Mono > of.since
-	t.do(Over{Tenure: s.id(), Cause: of.cause, Open: s.t.marks.seq > s.t.marks.accepted})
+func (of *tenure) cut(t *turn, r *row) {
+	wind := &of.wind
+	wind.cut, wind.overdue = true, t.now.Mono > wind.since
+	t.do(Over{Tenure: of.id(r), Cause: wind.cause, Open: of.marks.seq > of.marks.accepted})
 }
 
-// stall drains a handler that makes no progress. A handler that waits for this worker to write
-// is not stalled. Nor is one that drains already: its time is limited, unless a successor waits without a limit.
-func (s *shard) stall(t *turn) {
-	of, m := &s.t.wind, &s.t.marks
-	unlimited := of.draining && of.cause == event.CauseHandedOff && s.t.give.agreed().AfterDrain == rebalance.Wait
-	if t.cfg.StallAfter <= 0 || of.draining && !unlimited {
+// stall drains a handler that makes no progress. A handler that waits for this worker to write is not stalled. A handler
+// that drains already has only the drain time left, so it is not drained a second time. But if a successor waits for it
+// without a limit, the stall sets one.
+func (of *tenure) stall(t *turn, r *row) {
+	wind, m := &of.wind, &of.marks
+	unlimited := wind.draining && wind.cause == event.CauseHandedOff && of.give.agreed().AfterDrain == rebalance.Wait
+	if t.cfg.StallAfter <= 0 || wind.draining && !unlimited {
 		return
 	}
 	// A caller waits for this worker to commit, and the time does not count.
 	if m.flush > m.accepted {
 		m.pulse = t.now.Mono
 	}
-	at := max(m.pulse, of.since).Add(t.cfg.StallAfter)
+	at := max(m.pulse, wind.since).Add(t.cfg.StallAfter)
 	// It seems to have stalled. Marks that are on their way get stallGrace to arrive.
 	if t.now.Mono >= at && m.doubted < at {
 		m.doubted = t.now.Mono
 	}
 	switch confirmed := max(at, m.doubted.Add(stallGrace)); {
-	case s.before(t, confirmed):
+	case r.before(t, confirmed):
 	case unlimited: // a successor that waits without a limit does not wait for a stalled handler
-		of.cause, of.since = event.CauseStalled, t.now.Mono
+		wind.cause, wind.since = event.CauseStalled, t.now.Mono
 	default:
-		s.drain(t, event.CauseStalled)
+		of.drain(t, r, event.CauseStalled)
 	}
 }
 
 // keepCommitting finds a tenure whose row this worker cannot write, and reports whether it has
 // not been able to for CommitTimeout. A seat that is renewed while rows cannot be written keeps others from the
 // shards: see faults.scanCommits for what follows.
-func (s *shard) keepCommitting(t *turn, doubt bool) (late bool) {
-	m := &s.t.marks
-	_, open := s.row.copy.Open()
-	due := m.seq > m.accepted && s.commitDue(t) || open && s.write.try.tries > 0
+func (of *tenure) keepCommitting(t *turn, r *row, doubt bool) (late bool) {
+	m := &of.marks
+	_, open := r.copy.Open()
+	due := m.seq > m.accepted && m.due(t) || open && r.write.try.tries > 0
 	switch {
-	case !open && (doubt || s.t.offer.holds(t)): // this worker itself delays the commit
+	case !open && (doubt || of.offer.holds(t)): // this worker itself delays the commit
 		m.late = 0
 	case due && m.late == 0:
 		m.late = t.now.Mono
 	}
-	if late = s.commitsLate(t); t.cfg.CommitTimeout > 0 && m.late > 0 && !late {
-		s.at(t, m.late.Add(t.cfg.CommitTimeout))
+	if late = of.commitsLate(t); t.cfg.CommitTimeout > 0 && m.late > 0 && !late {
+		r.at(t, m.late.Add(t.cfg.CommitTimeout))
 	}
 	return late
 }
 
-// commitsLate reports whether the table has answered no write of s for CommitTimeout although
-// one was due.
-func (s *shard) commitsLate(t *turn) bool {
-	return s.t != nil && s.t.marks.late > 0 && t.cfg.CommitTimeout > 0 && t.now.Mono >= s.t.marks.late.Add(t.cfg.CommitTimeout)
+// commitsLate reports whether the table has answered no write of the row for CommitTimeout although
+// one was due. Without a tenure, none was due.
+func (of *tenure) commitsLate(t *turn) bool {
+	return of != nil && of.marks.late > 0 && t.cfg.CommitTimeout > 0 && t.now.Mono >= of.marks.late.Add(t.cfg.CommitTimeout)
 }
 
 // serve makes the next write of a holder, if one is due and none is open. The order of the cases is their priority.
-func (s *shard) serve(t *turn, w self) {
-	of, at := s.t, s.row.copy.Row()
+func (of *tenure) serve(t *turn, r *row, w self) {
+	at := r.copy.Row()
 	switch {
 	case w.doubt: // every write waits until a heartbeat is answered
 	// The last mark, and the end of the shard, in one write. A crash after it leaves a finished row: nobody claims it,
 	// and its children may start.
 	case of.wind.finish:
-		wr, err := protocol.Finish(at, s.hold(t), of.marks.unaccepted(), t.stamp())
-		s.sendMark(t, ending, wr, err)
-	case s.lost(): // the lease is not released; only the last mark is written
-		wr, err := protocol.Commit(at, s.hold(t), of.marks.mark, t.stamp())
-		s.sendMark(t, committing, wr, err)
+		wr, err := protocol.Finish(at, of.hold(t, r), of.marks.unaccepted(), t.stamp())
+		of.sendMark(t, r, ending, wr, err)
+	case of.lost(r): // the lease is not released; only the last mark is written
+		wr, err := protocol.Commit(at, of.hold(t, r), of.marks.mark, t.stamp())
+		of.sendMark(t, r, committing, wr, err)
 	case of.wind.returned || of.wind.cut:
-		s.giveUp(t)
+		of.giveUp(t, r)
 	// Also if the request no longer stands: an offer has to be withdrawn.
 	case of.give != nil || of.offer.to != "":
-		s.move(t, w)
+		of.move(t, r, w)
 	default:
-		s.commit(t)
+		of.commit(t, r)
 	}
 }
 
 // lost reports whether this is a lease with a lock delay whose holder was cut off. Such a holder may still write
 // to its sink, so the session does not release the lease: the row keeps the session as its owner, and the lock
 // delay counts from when the session has given up its seat.
-func (s *shard) lost() bool {
-	w := &s.t.wind
-	return w.cut && !w.release && s.row.copy.Row().Owner.LockDelay > 0
+func (of *tenure) lost(r *row) bool {
+	w := &of.wind
+	return w.cut && !w.release && r.copy.Row().Owner.LockDelay > 0
 }
 
 // unaccepted returns the mark that the table does not have; none, if it has all.
@@ -396,52 +403,52 @@ func (m *marks) unaccepted() checkpoint.Mark {
 
 // sendMark sends a write that contains the latest mark. A mark that the rules refuse is dropped,
 // and its writer learns why: it must not hold up the other writes. err is that of the transition that made w.
-func (s *shard) sendMark(t *turn, what doing, w lease.Write, err error) {
-	m := &s.t.marks
+func (of *tenure) sendMark(t *turn, r *row, what doing, w lease.Write, err error) {
+	m := &of.marks
 	if err != nil && m.seq > m.accepted && (errors.Is(err, checkpoint.ErrBackwards) || errors.Is(err, checkpoint.ErrInvalid)) {
-		s.committed(t, m.seq, err)
-		s.at(t, t.now.Mono)
+		of.committed(t, r, m.seq, err)
+		r.at(t, t.now.Mono)
 		return
 	}
 	sent := m.seq
-	if s.send(t, what, w, err) {
+	if r.send(t, what, w, err) {
 		m.sent = sent
 	}
 }
 
 // committed notes that the first seq marks are accepted, or with an error that they never will be. Refused marks
 // count as accepted too, because nothing more is to be done for them.
-func (s *shard) committed(t *turn, seq uint64, err error) {
-	m := &s.t.marks
+func (of *tenure) committed(t *turn, r *row, seq uint64, err error) {
+	m := &of.marks
 	m.accepted, m.late = seq, 0
 	if m.seq <= seq {
 		m.made = 0
 	}
-	t.do(Committed{Tenure: s.id(), Seq: seq, Oldest: m.made, Err: err})
+	t.do(Committed{Tenure: of.id(r), Seq: seq, Oldest: m.made, Err: err})
 }
 
 // commit writes the latest mark when the policy or a caller says so. Without a new mark, it records progress once in a
 // tenure, if the row counts failed attempts: otherwise the count would grow although the handler works.
 //
 // A crash before the answer loses nothing that was promised: a caller that waits for the commit has no answer either.
-func (s *shard) commit(t *turn) {
-	m, at := &s.t.marks, s.row.copy.Row()
+func (of *tenure) commit(t *turn, r *row) {
+	m, at := &of.marks, r.copy.Row()
 	if m.seq <= m.accepted {
 		m.flush = min(m.flush, m.accepted)
-		if m.progress && at.Attempts() > 0 && at.Checkpoint.Generation < s.t.generation {
-			w, err := protocol.Progress(at, s.hold(t), t.stamp())
-			s.sendMark(t, committing, w, err)
+		if m.progress && at.Attempts() > 0 && at.Checkpoint.Generation < of.generation {
+			w, err := protocol.Progress(at, of.hold(t, r), t.stamp())
+			of.sendMark(t, r, committing, w, err)
 		}
 		return
 	}
-	if !s.commitDue(t) {
+	if !m.due(t) {
 		if due, ok := t.cfg.Commits.At(time.Duration(m.first)); ok {
-			s.at(t, roundUp(Instant(due)))
+			r.at(t, roundUp(Instant(due)))
 		}
 		return
 	}
-	w, err := protocol.Commit(at, s.hold(t), m.mark, t.stamp())
-	s.sendMark(t, committing, w, err)
+	w, err := protocol.Commit(at, of.hold(t, r), m.mark, t.stamp())
+	of.sendMark(t, r, committing, w, err)
 }
 
 // roundUp makes deadlines that need not be kept to the millisecond fall together: with thousands
@@ -451,16 +458,16 @@ func roundUp(i Instant) Instant {
 	return (i + grain - 1) / grain * grain
 }
 
-// window returns when the present commit window of s began. A mark is written at the end of the
+// window returns when the present commit window of a shard began. A mark is written at the end of the
 // window in which it was made, so no mark waits for longer than the policy says. Each shard has
 // windows with an offset of its own, so that tenures that begin together do not commit together.
 // If the policy has no interval, the window begins with the mark.
-func (s *shard) window(t *turn) Instant {
+func window(t *turn, tie uint64) Instant {
 	every, timed := t.cfg.Commits.At(0)
 	if !timed {
 		return t.now.Mono
 	}
-	offset := Instant(s.tie % uint64(every))
+	offset := Instant(tie % uint64(every))
 	into := (t.now.Mono - offset) % Instant(every)
 	if into < 0 {
 		into += Instant(every)
@@ -468,98 +475,99 @@ func (s *shard) window(t *turn) Instant {
 	return t.now.Mono - into
 }
 
-// commitDue reports whether a caller waits for a mark, or the policy wants one stored.
-func (s *shard) commitDue(t *turn) bool {
-	m := &s.t.marks
+// due reports whether a caller waits for a mark, or the policy wants one stored.
+func (m *marks) due(t *turn) bool {
 	return m.flush > m.accepted || t.cfg.Commits.Due(int(m.seq-m.accepted), time.Duration(m.first), time.Duration(t.now.Mono))
 }
 
-// held takes the answer to a holder's write. The verdict counts, and not whether this attempt was stored: an earlier
-// attempt with the same bytes may have been.
-func (s *shard) held(t *turn, what doing, a protocol.Answer, h *happened) {
-	m := &s.t.marks
+// held takes the answer to a holder's write, and reports whether the tenure is over. The verdict counts, and not whether
+// this attempt was stored: an earlier attempt with the same bytes may have been.
+func (of *tenure) held(t *turn, r *row, aim *aim, what doing, a protocol.Answer, h *happened) (over bool) {
+	m := &of.marks
 	switch a.Verdict {
 	case protocol.Stored:
-		s.stored(t, what, h)
+		return of.stored(t, r, aim, what, h)
 	case protocol.Again: // continue from the row as it stands
 		m.sent = m.accepted
 	// No store accepts this write. Its marks are refused, because the same write would be made again otherwise.
 	case protocol.Unsent:
-		s.committed(t, m.sent, a.Err())
+		of.committed(t, r, m.sent, a.Err())
 	default:
-		s.refused(t, what, a, h)
+		return of.refused(t, r, aim, what, a, h)
 	}
+	return false
 }
 
 // stored concludes a holder's write. After one that gives the shard up, the tenure is over.
-func (s *shard) stored(t *turn, what doing, h *happened) {
-	m := &s.t.marks
+func (of *tenure) stored(t *turn, r *row, aim *aim, what doing, h *happened) (over bool) {
+	m := &of.marks
 	m.late = 0
 	if m.sent > m.accepted {
-		h.accepted = s.t.wind.blame == noFailure // a failure with a last mark is one
-		s.committed(t, m.sent, nil)
+		h.succeeded = of.wind.blame == noFailure // a failure with a last mark is one
+		of.committed(t, r, m.sent, nil)
 	}
 	if what != givingUp && what != ending {
-		return
+		return false
 	}
-	s.rest(t, what, h)
-	h.unlisted = left(s.row.copy.Row())
+	if what == givingUp {
+		h.declined = of.leave(t, aim, r.copy.Row().Failed())
+	}
+	h.unlisted = left(r.copy.Row())
 	if what == ending {
 		h.finished, h.poll = true, true // its children may be listed now
 	}
-	s.end(t, s.causeOf(what), nil)
+	of.end(t, r, of.causeOf(what), nil)
+	return true
 }
 
 // causeOf returns why a tenure ends that this worker has given up.
-func (s *shard) causeOf(what doing) event.Cause {
+func (of *tenure) causeOf(what doing) event.Cause {
 	switch {
 	case what == ending:
 		return event.CauseFinished
-	case s.t.wind.draining:
-		return s.t.wind.cause
+	case of.wind.draining:
+		return of.wind.cause
 	}
 	return event.CauseGivenUp
 }
 
-// rest keeps this worker from claiming what its own handler has just given up: other workers may
+// leave keeps this worker from claiming what its own handler has just given up: other workers may
 // want to try. It declines the shard for two heartbeats more, because the others notice that later
 // and then rest as long themselves. Without Backoff it declines nothing, and only waits for a moment:
-// otherwise a handler that fails at once would keep the table busy.
-func (s *shard) rest(t *turn, what doing, h *happened) {
-	w, m := &s.t.wind, &s.t.marks
+// otherwise a handler that fails at once would keep the table busy. failed is how many failures the row counts.
+func (of *tenure) leave(t *turn, aim *aim, failed int64) (declines bool) {
+	w, m := &of.wind, &of.marks
 	switch {
-	case what != givingUp || w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled:
-		return
+	case w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled:
+		return false
 	case t.cfg.Backoff <= 0:
-		s.aim.rest = t.now.Mono.Add(paceMoving)
-		return
+		aim.rest = t.now.Mono.Add(paceMoving)
+		return false
 	}
-	// The pause grows with the failures that the row counts. If nothing has failed, it grows with the tenures in a row
-	// that its handler gave up without progress.
-	tries := max(s.row.copy.Row().Failed(), 1)
+	// The pause grows with the failures. If nothing has failed, it grows with the tenures in a row that its handler gave
+	// up without progress.
+	tries := max(failed, 1)
 	if w.blame == noFailure && w.cause != event.CauseStalled {
 		if m.accepted > 0 || m.progress {
-			s.aim.early = 0
+			aim.early = 0
 		}
-		s.aim.early++
-		tries = s.aim.early
+		aim.early++
+		tries = aim.early
 	}
-	s.aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
-	s.aim.leave, s.aim.others = s.aim.rest.Add(2*t.beat), true
-	h.declined = true
+	aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
+	aim.leave, aim.others = aim.rest.Add(2*t.beat), true
+	return true
 }
 
 // refused ends the tenure: the table shows that this worker does not hold the shard.
-func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
-	of := s.t
+func (of *tenure) refused(t *turn, r *row, aim *aim, what doing, a protocol.Answer, h *happened) (over bool) {
 	if a.Torn && landed(a.Row, of.generation, what) {
-		s.stored(t, what, h)
-		return
+		return of.stored(t, r, aim, what, h)
 	}
 	// It is nil if the shard was being given up, and its row is gone.
 	err := a.Err()
 	if err != nil {
-		ev := event.Event{Kind: event.Refused, Shard: s.name, Generation: of.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
+		ev := event.Event{Kind: event.Refused, Shard: r.name, Generation: of.generation, Peer: a.Row.Owner.Name, Reason: a.Row.Last.Reason}
 		if a.Verdict != protocol.Overtaken || overtaken(a.Row, of.generation) != event.CauseHandedOff {
 			ev.Err = err // otherwise it was a late commit, as in any such move
 		}
@@ -568,19 +576,20 @@ func (s *shard) refused(t *turn, what doing, a protocol.Answer, h *happened) {
 	// The successor has accepted the offer. The handler has a moment more, which the next tend gives it.
 	if a.Verdict == protocol.Overtaken && of.offer.to != "" && a.Row.Owner.Incarnation == of.offer.to {
 		of.offer.torn = a.Torn // accepted: see replaced
-		return
+		return false
 	}
 	cause := event.CauseVanished
 	switch {
 	case a.Verdict == protocol.Gone && err == nil:
-		cause = s.causeOf(what)
+		cause = of.causeOf(what)
 	case a.Verdict == protocol.Conflict:
 		cause = event.CauseConflict
 	// A session is overtaken also if a later holder has left a tombstone.
 	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
 		cause = overtaken(a.Row, of.generation)
 	}
-	s.end(t, cause, err)
+	of.end(t, r, cause, err)
+	return true
 }
 
 // firstAfter returns the change of hands that ended a generation; zero: the row has changed hands so

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -77,6 +78,17 @@ type Unreadable struct {
 	Key     lease.Key
 	WriteID lease.WriteID // of the write that made it what it is
 	Err     error         // why it cannot be read
+}
+
+// malformed reports whether a record is there and cannot be read.
+func malformed(err error) bool { return errors.Is(err, lease.ErrMalformed) }
+
+// writtenBy returns the write that made a malformed record what it is; empty: that cannot be read either.
+func writtenBy(err error) lease.WriteID {
+	if of, ok := errors.AsType[*lease.MalformedError](err); ok && of != nil {
+		return of.WriteID
+	}
+	return ""
 }
 
 // An Input is something that has happened.

@@ -16,16 +16,17 @@ import (
 //
 // Called by the spine of a session: keep in each step, got, listed and settled with answers.
 //
-// The record is created once in the life of a group, and never changed. A crash before it is stored leaves nothing, or
-// the write on its way; a crash after it leaves nothing to be done. Two sessions that create it at the same time make
-// the same record, so the one that is refused has what it wanted.
+// The record of sessions is created once in the life of a group, and never changed. A crash before the record is stored
+// leaves nothing, or the write on its way; a crash after that leaves nothing to be done. If two sessions create the record
+// at the same time, one of them is refused. Both would have made the same record, so the refused one has what it wanted.
 //
-// Invariant: a session acquires nothing before this is proven, and a worker claims nothing without a
-// plan. Both records have the same key, so only one of the two kinds gets as far.
-// Invariant: a session does not create the record in a run that found one that it could not read. That may
-// have been the plan of a group of workers: if an operator deletes it, the workers have to write the next one.
-// Invariant: a session does not create the record while the seat of a worker names a plan: somebody has deleted
-// that plan, and the workers have to write the next one.
+// Invariant: a session acquires nothing before it has read the record of sessions, and a worker claims nothing without a
+// plan. Both records have the same key, so in one group only sessions or only workers get so far.
+// Invariant: if a session could not read the record that it found, it creates none before its process ends. An operator
+// may delete the unreadable record. Perhaps it was the plan of a group of workers, and then the workers have to write the
+// next plan.
+// Invariant: a session does not create the record while the seat of a worker names a plan. Then somebody has deleted that
+// plan, and the workers have to write the next one.
 
 // A kind is the knowledge of a session about the kind of its group. It is kept when the seat is lost.
 type kind struct {

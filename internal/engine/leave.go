@@ -44,21 +44,6 @@ func (l *leave) stop(t *turn) bool {
 	return true
 }
 
-// keepLeaving continues the shutdown. When it ceases to wait for successors, all handlers wind down, and shard.serve
-// releases what nobody has requested.
-func (e *Engine) keepLeaving() {
-	l, t := &e.leave, &e.turn
-	if !l.keep(t, &e.seat) {
-		return
-	}
-	if !l.all && !(e.expected(&e.follow, &e.shards) && t.before(l.began.Add(t.cfg.Drain))) {
-		l.all, l.since = true, t.now.Mono
-		e.shards.tendAll(t)
-		e.shards.tendDue(t, true, e.tend)
-	}
-	l.finish(t, &e.seat, &e.shards)
-}
-
 // keep reports whether a shutdown is under way that may still have shards to release. A worker
 // without a confirmed seat holds nothing, so its shutdown is soon over.
 func (l *leave) keep(t *turn, c *seat) bool {

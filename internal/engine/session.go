@@ -1,18 +1,14 @@
 package engine
 
 import (
-	"reflect"
-	"slices"
-
-	"github.com/shardlease/shardlease-go/internal/digest"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The spine of a session: leases by name, without a plan, targets or a source. For the seat, the held
-// leases, faults and the shutdown it calls the same parts as the spine of a worker. For the kind of
-// the group and for the leases that the session waits for it calls parts of its own.
+// The spine of a session: leases by name, without a plan, targets or a source. The seat, the held leases, faults and the
+// shutdown are the same parts as those of a worker, and what both spines do with them stands in common.go. For the kind of
+// the group and for the leases that the session waits for there are parts of its own.
 //
 // The spine has no states of its own: seat.phase is the phase of the session.
 //
@@ -31,62 +27,32 @@ import (
 // A crash leaves a seat and rows in its name. Sessions that wait for these leases evict the seat, and acquire them
 // after the lock delay.
 //
-// Invariant: trust is checked before an input is taken: an answer must not prolong a tenure that has
-// ended.
 // Invariant: the session neither writes nor reads the row of a held lease without a mark or a command. So a
 // session without marks sends only heartbeats and reads of the wishes, as many for one lease as for a thousand.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
-	turn   turn
+	common
 	seat   seat
 	kind   kind
 	owners owners
 	rivals rivals
 	heed   heed
-	shards shards
-	leave  leave
-	faults faults
 	former lease.Seat // the last seat that this session lost, if it may still exist; zero: none
 	swept  Instant    // when live last dropped rivals, owners and leases that are no longer needed
 }
 
 // NewSession returns a session that has done nothing yet. Its first step is a [Tick].
 func NewSession(c Config, now Moment) *Session {
-	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
 	c.Discard = true
-	e := &Session{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, faults: newFaults()}
-	e.shards.due = Never
-	return e
+	return &Session{common: newCommon(c, now)}
 }
 
 // Step takes what has happened and returns what to do, and when to call it again at the latest.
 // The outputs are valid until the next step. A session that is done only notes that handlers return.
 func (e *Session) Step(now Moment, in Input) (out []Output, wake Instant) {
-	t := &e.turn
-	if paused := t.begin(now); paused > 0 {
-		e.shards.overslept(paused)
-	}
-	if e.leave.done {
-		if r, ok := in.(Returned); ok {
-			e.returned(r)
-		}
-		return t.out, Never
-	}
-	if cause, over := e.seat.fence(t); over {
-		e.loseSeat(cause, nil)
-	}
-	e.take(in)
-	e.live()
-	if e.leave.done {
-		return t.out, Never
-	}
-	return t.out, t.wake
+	return e.common.step(e, &e.seat, now, in)
 }
-
-// Done reports whether the session has given up all leases and its seat, after a [Stop] or because the
-// group is one of workers.
-func (e *Session) Done() bool { return e.leave.done }
 
 // take hands the input to the part that it concerns.
 func (e *Session) take(in Input) {
@@ -100,18 +66,6 @@ func (e *Session) take(in Input) {
 		if e.kind.listed(t, in, e.seat.row.Owner()); e.kind.proven {
 			e.shards.tendAll(t)
 		}
-	case Verified:
-		if e.seat.verified(t, in) {
-			e.shards.tendAll(t)
-		}
-	case StoreSlow:
-		e.faults.storeSlow(t, in.Err)
-	case Marks:
-		e.marked(in)
-	case Batch:
-		e.marked(in...)
-	case Returned:
-		e.returned(in)
 	case Acquire:
 		s := e.shards.know(in.Name, t.cfg.Group, e.seat.me)
 		s.want = &wanted{id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try}
@@ -126,6 +80,8 @@ func (e *Session) take(in Input) {
 		}
 	case Stop:
 		e.stop()
+	default:
+		e.common.take(e, &e.seat, in)
 	}
 }
 
@@ -150,7 +106,7 @@ func (e *Session) live() {
 	}
 	// A session says nothing on its seat except that it leaves, so no heartbeat is sent early.
 	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
-		e.begin(e.seat.me)
+		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
 	}
 	if e.seat.phase == seated && e.shards.held() > 0 {
 		e.heed.keep(t, e.seat.me)
@@ -170,83 +126,39 @@ func (e *Session) live() {
 				key.Kind == lease.KindSeat && e.rivals.find(lease.Incarnation(key.Name)) != nil
 		})
 	}
-	e.keepReporting()
+	e.scan(e, &e.seat)
+	e.faults.keep(t)
 	if e.seat.phase == seated {
 		t.at(e.shards.due)
 	}
 }
 
-// begin continues all leases under another incarnation; if me is empty, the session has no seat. The
-// session continues to wait for the leases that it wants.
-func (e *Session) begin(me lease.Incarnation) {
-	e.shards.forget(&e.turn, me)
-	for _, s := range e.shards.all {
-		if s.want != nil {
-			s.want.look, s.row.known = 0, false // read the row again: the former incarnation may have lost the lease since
-		}
-	}
-}
-
-// loseSeat ends every tenure at once. Nothing is written: the rows stay in the name of the lost seat, and another
-// session recovers them when the seat is gone. This session takes another seat in the same step, unless it shuts down.
+// loseSeat ends every tenure. Another session recovers the rows when the seat is gone.
 func (e *Session) loseSeat(cause event.Cause, err error) {
-	t := &e.turn
 	if e.seat.phase == seated {
-		t.report(event.Event{Kind: event.Lost, Cause: cause, Err: err})
 		e.former = e.seat.row
 	}
-	e.seat.lose()
-	e.shards.end(t, cause, err)
-	e.begin("")
+	e.lose(&e.seat, cause, err)
 	e.owners, e.rivals = owners{}, nil
-	e.leave.done = e.leave.on
 }
 
 // tend does what is due for one lease.
-func (e *Session) tend(s *shard) {
-	if t := &e.turn; e.seat.phase == seated {
-		w := self{
-			owner: e.seat.row.Owner(), capable: e.seat.capable() && e.kind.proven, doubt: e.seat.trust.doubt,
-			leaving: e.leave.on, release: e.leave.all, since: e.leave.since,
-		}
-		h, free := s.tend(t, w, func(*shard) {}) // no handler of a session fails
-		if free {
-			s.wait(t, waiter{self: w, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
-		}
-		e.happened(s, h)
-	}
-	e.shards.due = min(e.shards.due, s.wake)
+func (e *Session) tend(s *shard) { e.common.tend(e, &e.seat, s) }
+
+// fill adds that nothing is claimed before the kind of the group is proven.
+func (e *Session) fill(_ *shard, w *self) { w.capable = w.capable && e.kind.proven }
+
+// blame does nothing: no handler of a session fails.
+func (e *Session) blame(*shard) {}
+
+// acquire makes the next step for a lease that a caller of the session may want.
+func (e *Session) acquire(s *shard, w self, _ *happened) {
+	s.wait(&e.turn, waiter{self: w, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
 }
 
-// happened handles the reports of a lease that concern the whole session. The others are for plans, and a session has
-// none.
-func (e *Session) happened(s *shard, h happened) {
-	t := &e.turn
-	if h.late > 0 {
-		e.faults.commits.raise(t, h.late, s.name, errNotAccepted)
-	}
-	if h.restored != nil {
-		e.seat.table.restored = h.restored
-	}
-}
-
-// marked takes the marks and the requests of the holders of tenures.
-func (e *Session) marked(batch ...Marks) {
-	for _, in := range batch {
-		if s := e.shards.present(in.Tenure); s != nil {
-			s.marked(&e.turn, in)
-			e.tend(s)
-		}
-	}
-}
-
-// returned takes the report that the handler of a tenure has returned.
-func (e *Session) returned(in Returned) {
-	if s := e.shards.find(in.Tenure.Shard); s != nil && s.running == in.Tenure.Generation {
-		s.returned(in)
-		e.tend(s)
-	}
-}
+// happened handles the reports of a lease that concern the whole session. Those that only a worker handles are for plans,
+// and a session has none.
+func (e *Session) happened(s *shard, h happened) { e.common.happened(&e.seat, s, h) }
 
 // got takes the answer to the read of one record. A part ignores an answer that it does not wait for.
 func (e *Session) got(in Got) {
@@ -313,7 +225,9 @@ func (e *Session) settled(in Settled) {
 			}
 			return
 		}
-		e.seatSettled(in)
+		if e.seatSettled(e, &e.seat, in) == seatConfirmed {
+			e.bury()
+		}
 	case lease.KindPlan:
 		if e.kind.settled(t, e.seat.me, in) {
 			e.shards.tendAll(t)
@@ -321,32 +235,7 @@ func (e *Session) settled(in Settled) {
 	case lease.KindWishes:
 		e.heed.settled(t, in)
 	case lease.KindLease:
-		s := e.shards.find(key.Name)
-		if s == nil {
-			return
-		}
-		e.happened(s, s.settled(t, in, &e.faults.rows))
-		e.tend(s)
-	}
-}
-
-// seatSettled takes the answer to a write of this session's own seat.
-func (e *Session) seatSettled(in Settled) {
-	t := &e.turn
-	doubted := e.seat.trust.doubt
-	switch e.seat.settled(t, in) {
-	case seatLost:
-		e.loseSeat(event.CauseExpired, in.Err)
-		return
-	case seatGone:
-		e.leave.done = true
-		return
-	case seatConfirmed:
-		e.bury()
-		e.shards.tendAll(t)
-	}
-	if doubted && !e.seat.trust.doubt {
-		e.shards.tendAll(t)
+		e.rowSettled(e, &e.seat, in)
 	}
 }
 
@@ -360,60 +249,9 @@ func (e *Session) bury() {
 	e.former = lease.Seat{}
 }
 
-// keepReporting reports the faults that last, and ends the faults that are over. A session keeps its
-// seat although its commits fail, because it does not know whether another session waits for its
-// leases.
-func (e *Session) keepReporting() {
-	f, t := &e.faults, &e.turn
-	f.meet(t, &e.seat)
-	if f.scans(t) {
-		if f.store.on {
-			f.scanStore(t, e.shards.all, e.seat.fails() || e.kind.fails() || e.rivals.fails() || e.owners.fails())
-		}
-		if f.commits.on {
-			f.scanCommits(t, &e.shards, false, e.seat.young(t))
-		}
-	}
-	f.keep(t)
-}
+// fails reports whether a call that is about no lease waits to be repeated.
+func (e *Session) fails() bool { return e.kind.fails() || e.rivals.fails() || e.owners.fails() }
 
-// Status returns the session's state of health. Requested is the number of leases that it waits for. A session has no
-// source and no plan: these are fine when the kind of the group is known.
-func (e *Session) Status() Status {
-	c := &e.seat
-	s := Status{
-		Seated: c.phase == seated, Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored != nil, Proven: c.table.proven,
-		Listed: e.kind.proven, Sourced: true, Planned: e.kind.proven, Foreign: e.kind.foreign, Unclear: e.kind.unclear,
-		Held: e.shards.held(), Requested: e.shards.wanted(), Trust: c.trust.until,
-		StoreFault: e.faults.store.err, CommitsFail: e.faults.commits.shown(),
-	}
-	if c.phase != unseated {
-		s.Incarnation = c.me
-	}
-	return s
-}
-
-// Clone returns another session in the same state. The two share nothing that either of them changes.
-func (e *Session) Clone() *Session {
-	c := *e
-	c.turn.out = nil
-	c.seat.former = slices.Clone(e.seat.former)
-	c.rivals = slices.Clone(e.rivals)
-	c.owners.all = slices.Clone(e.owners.all)
-	c.faults.malformed = slices.Clone(e.faults.malformed)
-	c.shards.all = make([]*shard, len(e.shards.all))
-	for i, s := range e.shards.all {
-		c.shards.all[i] = s.clone()
-	}
-	return &c
-}
-
-// Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.
-func (e *Session) Hash() uint64 {
-	now := map[reflect.Type]int64{
-		reflect.TypeFor[Instant](): int64(e.turn.now.Mono), reflect.TypeFor[wall](): e.turn.now.Wall.UnixNano(),
-		reflect.TypeFor[order](): int64(e.turn.step), reflect.TypeFor[serial](): int64(e.turn.reads),
-	}
-	return digest.Of(now, int64(Never), e.turn.wake, e.seat, e.kind, e.owners,
-		e.rivals, e.heed, e.shards, e.leave, e.former)
-}
+// replaceable is false: a session keeps its seat although its commits fail, because it does not know whether another
+// session waits for its leases.
+func (e *Session) replaceable() bool { return false }

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -12,8 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// One shard, as this worker knows it and acts on it. A worker knows the shards of its target, those
-// that it holds, and those that others request of it; not the rest.
+// One shard, as this worker knows it and acts on it.
 //
 //	known → tended when it is due → a write is open → answered: tended again … → forgotten
 //
@@ -21,57 +18,22 @@ import (
 // hold.go and give.go. For all other shards the spine calls take.go, for a shard that the plan
 // assigns, or wait.go, for a lease by name.
 //
-// All that a worker knows of a shard is in memory. After a crash nothing of it is needed: the row says who holds
-// the shard and from which mark it goes on, and the target says to whom the shard is assigned.
-//
-// Invariant: at most one write of a row is open (protocol.Copy). Its answer decides whether the next one is made.
 // Invariant: decisions rest on the state alone, and not on what was intended when a write was
 // sent. So an answer only has to be taken, and the shard to be tended again.
-// Invariant: a shard is forgotten only if it has no tenure, no open write and no running handler, and its row does not
-// name this worker.
 
 // A shard is what this worker knows of one shard.
 type shard struct {
-	name    string
-	tie     uint64
-	wake    Instant // when it wants to be tended
+	row
 	parents []string
 	weight  int
 
-	row     copied
 	aim     aim
 	want    *wanted // what a caller of the session wants with it; nil: no caller does, or this is a worker
-	write   pending
 	ask     *ask    // the successor's side of a move to this worker; nil: there is none
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
 	left    bool    // this session shuts down and stays the owner in the row: see lost
-}
-
-// A copied is this worker's copy of the lease row. The copy never goes back; the fields beside it say how old it is,
-// because some decisions need a read that began after a certain step.
-type copied struct {
-	copy       protocol.Copy
-	generation int64   // of the copy
-	since      Instant // when this worker first saw that generation
-	lost       Instant // when its owner was first seen to have no seat; 0: it was not. Only a session notes that.
-	read       order   // the step in which the copy became known
-	known      bool    // the row was read, or found missing
-	malformed  bool    // the last read found a row that cannot be read
-	rowRead
-}
-
-// A rowRead is how the row is read by itself, and not in a listing. One read of a row counts at a time.
-type rowRead struct {
-	asked    order   // the step in which the latest read was sent
-	answered Instant // when a read of the row last ended, also with an error
-	reading  serial  // the number of that read
-	try      retry   // paces the reads
-	unread   bool    // the last read was not answered
-	parent   bool    // it is read for a child that waits for this shard
-	look     order   // the step since which it is read because a command has changed it; 0: it is not
-	older    bool    // the answer to the open write may show what it was before the command
 }
 
 // An aim is what the plan and this worker want with a shard, held or not. The instants in it are pauses, which end by
@@ -88,31 +50,6 @@ type aim struct {
 	left   Instant // until then its owner may hand it over, although this worker no longer requests it
 	early  int64   // tenures in a row that its handler gave up without progress
 }
-
-// A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
-type pending struct {
-	doing doing
-	stuck bool // the last write that was due could not be made
-	try   retry
-}
-
-// doing is what an open write is for. The answer is concluded by it: see held for a holder's writes, claimed for the
-// others.
-type doing uint8
-
-const (
-	nothing      doing = iota
-	making             // Begin
-	reviving           // Revive
-	claiming           // Claim, Recover, Take and Seize; of a session also BeginHeld and ReviveHeld
-	quarantining       // Quarantine
-	removing           // Remove
-	committing         // Commit, Progress
-	offering           // Offer
-	withdrawing        // Withdraw
-	givingUp           // Yield, Release, Discard
-	ending             // Finish
-)
 
 // A self is the state of the worker or session that a held shard needs.
 type self struct {
@@ -142,20 +79,20 @@ func (w self) me() lease.Incarnation { return w.owner.Incarnation }
 // A happened is what a shard reports to the spine: what concerns more than this shard. The spine draws the conclusions
 // at once (Engine.happened, Session.happened); nothing of it is kept.
 type happened struct {
-	finished bool              // it needs no worker any more
-	unlisted bool              // its row says that it was given up as unlisted, by this worker or another
-	buried   bool              // its row is a tombstone, and it is assigned to this worker
-	back     bool              // its row was made, or revived
-	removed  bool              // this worker has made its row a tombstone
-	declined bool              // this worker declines it
-	late     Instant           // since when its commits are late; 0: they are not
-	accepted bool              // the table has accepted a checkpoint
-	tried    bool              // a worker that is unwell tries it
-	served   lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
-	suspects bool              // the seats have to be listed before it is judged
-	look     bool              // the seats have to be looked at soon: a move goes on
-	poll     bool              // the source may list new shards
-	restored error             // the row went back in time
+	finished  bool              // it needs no worker any more
+	unlisted  bool              // its row says that it was given up as unlisted, by this worker or another
+	buried    bool              // its row is a tombstone, and it is assigned to this worker
+	back      bool              // its row was made, or revived
+	removed   bool              // this worker has made its row a tombstone
+	declined  bool              // this worker declines it
+	late      Instant           // since when its commits are late; 0: they are not
+	succeeded bool              // the table has accepted a checkpoint, or the handler has called Progress
+	tried     bool              // a worker that is unwell tries it
+	served    lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
+	suspects  bool              // the seats have to be listed before it is judged
+	look      bool              // the seats have to be looked at soon: a move goes on
+	poll      bool              // the source may list new shards
+	restored  error             // the row went back in time
 }
 
 // planChanged reports whether something has happened that may make a plan due.
@@ -166,305 +103,14 @@ func (h happened) planChanged() bool {
 // newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
 func newShard(name, group string, me lease.Incarnation) *shard {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
-	return &shard{name: name, tie: rebalance.Tie(name), wake: Never, row: copied{copy: protocol.NewCopy(key, me)}}
+	return &shard{row: row{name: name, tie: rebalance.Tie(name), wake: Never, copy: protocol.NewCopy(key, me)}}
 }
 
-// shards are the shards that this worker knows, sorted by name.
-type shards struct {
-	all  []*shard
-	gone order   // the step in which forgetIdle last ran: a read from before must not start a tenure again
-	asks int     // how many of them this worker requests, or prepares for
-	due  Instant // when one of them wants to be tended, at the earliest
-	last int     // where named found a shard last
-}
-
-// tendAll is for what changes something for all shards. They are tended in the same step, or in one that follows at once.
-func (l *shards) tendAll(t *turn) {
-	for _, s := range l.all {
-		s.wake = t.now.Mono
-	}
-	l.due = t.now.Mono
-}
-
-// tendDue tends the shards that want to be tended by now, and finds when the next one does. Nothing is due without a seat.
-func (l *shards) tendDue(t *turn, hasSeat bool, tend func(*shard)) {
-	if t.now.Mono < l.due || !hasSeat {
-		return
-	}
-	l.due = Never
-	for _, s := range l.all {
-		if t.now.Mono >= s.wake {
-			tend(s)
-		} else {
-			l.due = min(l.due, s.wake)
-		}
-	}
-}
-
-// countAsk keeps the number of moves to this worker, which Config.MaxMoves limits. When one has ended there is room for
-// the next. before and after: the shard had an ask before it was tended, and has one now.
-func (l *shards) countAsk(t *turn, before, after bool) {
-	switch {
-	case after && !before:
-		l.asks++
-	case before && !after:
-		if l.asks == t.cfg.MaxMoves {
-			l.tendAll(t)
-		}
-		l.asks--
-	}
-}
-
-// reading reports whether rows are being read for the first time. What follows waits for them for
-// a moment: one read shows whether an owner has a seat, and one heartbeat has all requests.
-func (l *shards) reading() bool {
-	for _, s := range slices.Backward(l.all) { // the last ones are answered last
-		if s.row.try.sent && !s.row.known {
-			return true
-		}
-	}
-	return false
-}
-
-// moving reports whether this worker is a side of a move.
-func (l *shards) moving() bool {
-	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.ask != nil || s.t != nil && s.t.give != nil })
-}
-
-// yielding reports whether this worker holds a shard that the plan gives to another worker and that nobody has
-// requested yet.
-func (l *shards) yielding() bool {
-	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && !s.aim.mine && s.t.give == nil })
-}
-
-// ready reports whether the rows of all parents of a shard show that they are processed, in reads
-// that were answered lately. A parent counts as processed if it has no row, if its row is a tombstone, or if it was
-// given up as unlisted. If this worker's own source lists it, it does not: it is about to be made, revived or claimed.
-func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []string) bool {
-	ready := true
-	for _, name := range parents {
-		p := l.know(name, t.cfg.Group, me)
-		at := p.row.copy.Row()
-		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
-		// This worker holds the parent itself.
-		case p.t != nil:
-			ready = false
-		// Read the parent's row. Its children are tended when the answer comes: see children.
-		case !fresh:
-			ready, p.row.parent = false, true
-			p.get(t)
-		// It may be anything, so its children wait.
-		case p.row.malformed:
-			ready = false
-		case at.Generation == 0 || at.Removed || left(at) && !t.cfg.KeepUnlisted:
-			if unsure := source.shown <= p.row.asked; unsure || source.lists(name) {
-				ready = false
-				source.soon(t) // an old listing may be all that still has it
-			}
-		default:
-			ready = ready && at.Finished
-		}
-	}
-	return ready
-}
-
-// declines reports whether this worker cannot have the shard at present: the worker's handler has just given the shard
-// up or does not return, the worker is unwell and rests, or the worker's source no longer lists the shard.
-func (l *shards) declines(t *turn, name string, resting bool, source *feed) bool {
-	s := l.find(name)
-	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave ||
-		s.aim.mine && (resting || source.bars(t, name)))
-}
-
-// knows reports whether this worker keeps any state of the shard.
-func (l *shards) knows(name string) bool { return l.find(name) != nil }
-
-// children returns the shards that have waited for the row of a parent, which was read now. The next call returns
-// nothing until one of them has asked for the row again (ready).
-func (l *shards) children(parent *shard) (all []*shard) {
-	if !parent.row.parent {
-		return nil
-	}
-	parent.row.parent = false
-	for _, s := range l.all {
-		if s.aim.mine && s.t == nil && slices.Contains(s.lineage(), parent.name) {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// find returns the shard of that name; nil if this worker does not know it.
-func (l *shards) find(name string) *shard {
-	if s := find(l.all, name, func(s **shard) string { return (*s).name }); s != nil {
-		return *s
-	}
-	return nil
-}
-
-// present returns the shard of a tenure; nil: the tenure is over, as the shell was told. Marks and requests of such a
-// tenure are dropped.
-func (l *shards) present(id Tenure) *shard {
-	s := l.find(id.Shard)
-	if s == nil || s.t == nil || s.t.generation != id.Generation {
-		return nil
-	}
-	return s
-}
-
-// know returns the shard of that name, which the worker knows from now on.
-func (l *shards) know(name, group string, me lease.Incarnation) *shard {
-	l.all = slices.Clip(l.all) // a caller may range over the old slice
-	s := know(&l.all, name, func(s **shard) string { return (*s).name })
-	if *s == nil {
-		*s = newShard(name, group, me)
-	}
-	return *s
-}
-
-// knowAll makes sure that the shards of a target are known. It is know for many, with one sort.
-func (l *shards) knowAll(hold []lease.Assigned, group string, me lease.Incarnation) {
-	all := slices.Clone(l.all)
-	for _, a := range hold {
-		if l.find(a.Shard) == nil {
-			all = append(all, newShard(a.Shard, group, me))
-		}
-	}
-	slices.SortFunc(all, func(a, b *shard) int { return strings.Compare(a.name, b.name) })
-	l.all = all
-}
-
-// forgetIdle drops the shards that concern this worker no more. A read that began before shows
-// what they were: its answer must not start a tenure again that is over. A tombstone is kept for
-// a while: what the source lists later may revive it.
-func (l *shards) forgetIdle(t *turn) {
-	l.gone = t.step
-	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
-		at := s.row.copy.Row()
-		buried := at.Removed && t.now.Mono < s.row.since.Add(2*t.cfg.Poll)
-		// A handler that gives the shard up again and again pauses longer each time, also if another worker has it in
-		// between. So the last pause is remembered for a while.
-		rests := s.aim.rest > 0 && t.now.Mono < max(s.aim.rest.Add(t.cfg.MaxBackoff), s.aim.leave)
-		return s.idle(at) && !buried && !rests && s.row.look == 0 && s.ask == nil &&
-			!s.aim.mine && !s.aim.retire && s.aim.left == 0
-	})
-}
-
-// idle reports whether the last invariant at the top of this file allows to forget the shard, and no read of its row is
+// idle reports whether the invariant of shards.go allows to forget the shard, and no read of its row is
 // under way. at is its row.
 func (s *shard) idle(at lease.Row) bool {
 	_, busy := s.row.copy.Open()
 	return !busy && !s.row.try.sent && s.t == nil && s.running == 0 && (at.Owner.IsZero() || at.Owner.Incarnation != s.mine())
-}
-
-// forget makes all shards continue as the incarnation me; empty: without a seat. No move survives that: requests were
-// made under the old name.
-func (l *shards) forget(t *turn, me lease.Incarnation) {
-	for _, s := range l.all {
-		s.forget(t, me, s.row.copy.Row())
-	}
-	l.asks = 0
-}
-
-// end ends all tenures. Nothing is written: the caller has lost the seat, or gives it up.
-func (l *shards) end(t *turn, cause event.Cause, err error) {
-	for _, s := range l.all {
-		if s.t != nil {
-			s.end(t, cause, err)
-		}
-	}
-}
-
-// look reads rows that commands have changed. Without that, workers would notice it at an audit.
-func (l *shards) look(t *turn, names []string, me lease.Incarnation) {
-	for _, name := range names {
-		s := l.know(name, t.cfg.Group, me)
-		s.row.look = t.step
-		_, s.row.older = s.row.copy.Open()
-		s.get(t)
-	}
-}
-
-// looked takes the answer to a read of the row, and reports whether the read showed what a command has made
-// of it. A read that began before the command is repeated. So is one that was answered while a write was open which
-// was sent before: the answer to the read does not count then, and that to the write does not show the command.
-func (s *shard) looked(t *turn) (over bool) {
-	r := &s.row
-	if r.look == 0 || r.try.sent || r.unread || r.older {
-		return false
-	}
-	if r.asked < r.look {
-		s.get(t)
-		return false
-	}
-	r.look = 0
-	return true
-}
-
-// overslept is about a step that comes much later than it was asked for. The process was paused,
-// or its machine is too slow: the handlers could do nothing either, so the time since the last step
-// does not count as their silence.
-func (l *shards) overslept(paused time.Duration) {
-	for _, s := range l.all {
-		if s.t != nil {
-			s.t.marks.pulse = s.t.marks.pulse.Add(paused)
-		}
-	}
-}
-
-// wants are the requests of this worker, as its seat publishes them.
-func (l *shards) wants() (wants []lease.Want) {
-	if l.asks == 0 {
-		return nil
-	}
-	for _, s := range l.all {
-		if s.requests() {
-			wants = append(wants, lease.Want{
-				Shard: s.name, Generation: s.ask.generation, Owner: s.ask.owner, Terms: s.ask.terms,
-			})
-		}
-	}
-	return wants
-}
-
-// unsaid reports whether the requests differ from those that the seat has, so that this cannot wait
-// for the next heartbeat. A request that was served does no harm: it names an earlier generation. A request that was
-// called off does: an owner may still serve it.
-func (l *shards) unsaid(said []lease.Want) bool {
-	standing := 0
-	for _, w := range said {
-		switch s := l.find(w.Shard); {
-		case s != nil && s.requests() && s.ask.generation == w.Generation:
-			standing++
-		case s == nil || s.row.generation == w.Generation:
-			return true
-		}
-	}
-	return l.asks > standing && len(l.wants()) > standing
-}
-
-// held counts the tenures.
-func (l *shards) held() (n int) {
-	for _, s := range l.all {
-		if s.t != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// at makes the engine tend s at that instant.
-func (s *shard) at(t *turn, i Instant) {
-	s.wake = min(s.wake, i)
-	t.at(i)
-}
-
-// before reports whether i is still to come. If so, s is tended then.
-func (s *shard) before(t *turn, i Instant) bool {
-	if t.now.Mono < i {
-		s.at(t, i)
-	}
-	return t.now.Mono < i
 }
 
 // forget drops what this worker has done and intended as the incarnation it was, and continues
@@ -480,16 +126,6 @@ func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.write, s.row.older = pending{}, false
 	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
-}
-
-// get reads the row, unless that is under way. After a read that failed it waits.
-func (s *shard) get(t *turn) {
-	switch r := &s.row; {
-	case r.try.sent:
-	case s.before(t, r.try.at):
-	default:
-		r.try.sent, r.asked, r.reading = true, t.step, t.get(r.copy.Key())
-	}
 }
 
 // got takes the answer to a read of the row. It reports whether the row exists no more although
@@ -530,9 +166,6 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 	return s.t != nil
 }
 
-// mine returns the incarnation that the copy writes as.
-func (s *shard) mine() lease.Incarnation { return s.row.copy.Me() }
-
 // saw takes a row that was read, by itself or in a listing.
 func (s *shard) saw(t *turn, at lease.Row) {
 	s.row.known, s.row.malformed = true, false
@@ -559,35 +192,6 @@ func (s *shard) describe() Shard {
 	return Shard{Name: s.name, Parents: slices.Clone(s.lineage()), Weight: s.weight}
 }
 
-// send makes w, which a transition returned, the open write of s. It reports whether the
-// transition allowed one. If it did not, that is reported as a fault of the store, and tried again after a heartbeat
-// interval.
-//
-// From here until an answer decides the write, or the seat is lost, this worker writes nothing else to the row. The
-// bytes stay the same however often they are sent, so the row has the write once or not at all.
-func (s *shard) send(t *turn, what doing, w lease.Write, err error) bool {
-	if err == nil {
-		err = s.row.copy.Send(w)
-	}
-	if s.write.stuck = err != nil; s.write.stuck {
-		t.failedNow(s.name, err) // for example, the counter of the row has reached its limit
-		s.at(t, t.now.Mono.Add(t.beat))
-		return false
-	}
-	s.write.doing, s.write.try = what, retry{sent: true}
-	t.do(Send{Write: w})
-	return true
-}
-
-// sendAgain repeats the open write until it is answered, also after the tenure for which it was made is over: only its
-// answer shows what the row is.
-func (s *shard) sendAgain(t *turn, w lease.Write) {
-	if r := &s.write.try; !r.sent && !s.before(t, r.at) {
-		r.sent = true
-		t.do(Send{Write: w})
-	}
-}
-
 // tend does what is due for one shard. free: it is not held, no write of it is open, and the worker
 // may claim it.
 //
@@ -595,17 +199,18 @@ func (s *shard) sendAgain(t *turn, w lease.Write) {
 // a write may be open; then, if none is open, the next write.
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
-	if s.t != nil && s.row.copy.Row().Generation > s.t.generation {
-		if s.replaced(t); s.t != nil {
+	if of := s.t; of != nil && s.row.copy.Row().Generation > of.generation {
+		if !of.replaced(t, &s.row) {
 			return h, false // for a moment
 		}
+		s.over(t)
 	}
-	if s.t != nil {
-		h.look = s.t.offer.note(t, s.row.copy.Row().OfferedTo)
-		if s.keepCommitting(t, w.doubt) {
-			h.late = s.t.marks.late
+	if of := s.t; of != nil {
+		h.look = of.offer.note(t, s.row.copy.Row().OfferedTo)
+		if of.keepCommitting(t, &s.row, w.doubt) {
+			h.late = of.marks.late
 		}
-		if s.windDown(t, w); s.failing(t) {
+		if of.windDown(t, &s.row, w); of.failing(t) {
 			blame(s)
 		}
 	}
@@ -617,12 +222,12 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 		s.get(t)
 	}
 	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
-	if s.t != nil && s.lost() && s.t.marks.seq <= s.t.marks.accepted {
+	if s.t != nil && s.t.lost(&s.row) && s.t.marks.seq <= s.t.marks.accepted {
 		s.end(t, s.t.wind.cause, nil)
 		s.left, s.wake = true, Never
 	}
 	if s.t != nil {
-		s.serve(t, w)
+		s.t.serve(t, &s.row, w)
 		return h, false
 	}
 	if s.left {
@@ -659,10 +264,10 @@ func (s *shard) settled(t *turn, in Settled, rows *rowAnswers) (h happened) {
 	if a.Verdict == protocol.WentBack {
 		h.restored = a.Err()
 	}
-	if s.t != nil {
-		s.held(t, what, a, &h)
-	} else {
+	if s.t == nil {
 		s.claimed(t, what, a, &h)
+	} else if s.t.held(t, &s.row, &s.aim, what, a, &h) {
+		s.over(t)
 	}
 	s.unsettle(t, a)
 	return h

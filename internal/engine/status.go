@@ -52,17 +52,13 @@ type Fault struct {
 
 // Status returns the worker's state of health.
 func (e *Engine) Status() Status {
-	c := &e.seat
-	s := Status{
-		Seated: c.phase == seated, Resting: c.phase == unseated && e.turn.now.Mono < c.rest,
-		Leaving: e.leave.on, Draining: e.leave.all, Restored: c.table.restored != nil, Proven: c.table.proven,
-		Listed:  e.watch.known,
-		Sourced: e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn),
-		Foreign: e.fleet.sessions,
-		Held:    e.shards.held(), Trust: c.trust.until, Revision: e.revision(), Settled: e.follow.settles(e.revision(), e.shards.all),
-		StoreFault: e.faults.store.err, SourceFault: e.faults.source.err,
-		CommitsFail: e.faults.commits.shown(), Unwell: e.faults.unwell.shown(),
-	}
+	s := e.status(&e.seat)
+	s.Resting = e.seat.phase == unseated && e.turn.now.Mono < e.seat.rest
+	s.Listed, s.Foreign = e.watch.known, e.sessions
+	s.Sourced = e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn)
+	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
+	s.Revision, s.Settled = e.revision(), e.follow.settles(e.revision(), e.shards.all)
+	s.SourceFault, s.Unwell = e.faults.source.err, e.faults.unwell.shown()
 	for _, of := range e.shards.all {
 		if of.ask != nil {
 			s.Requested++
@@ -71,12 +67,30 @@ func (e *Engine) Status() Status {
 			s.Moving++
 		}
 	}
-	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
-	if c.phase != unseated {
-		s.Incarnation = c.me
-	}
 	if plan := &e.watch.plan; plan.Unplaced > 0 {
 		s.Unplaced = Fault{Count: int(plan.Unplaced), Shards: plan.Examples}
+	}
+	return s
+}
+
+// Status returns the session's state of health. Requested is the number of leases that it waits for. A session has no
+// source and no plan: these are fine when the kind of the group is known.
+func (e *Session) Status() Status {
+	s := e.status(&e.seat)
+	s.Listed, s.Sourced, s.Planned, s.Foreign, s.Unclear = e.kind.proven, true, e.kind.proven, e.kind.foreign, e.kind.unclear
+	s.Requested = e.shards.wanted()
+	return s
+}
+
+// status returns what the state of health of a worker and of a session have in common.
+func (c *common) status(mine *seat) Status {
+	s := Status{
+		Seated: mine.phase == seated, Restored: mine.table.restored != nil, Proven: mine.table.proven, Trust: mine.trust.until,
+		Leaving: c.leave.on, Draining: c.leave.all, Held: c.shards.held(),
+		StoreFault: c.faults.store.err, CommitsFail: c.faults.commits.shown(),
+	}
+	if mine.phase != unseated {
+		s.Incarnation = mine.me
 	}
 	return s
 }

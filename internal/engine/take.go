@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/handoff"
@@ -35,15 +34,6 @@ import (
 // that began after the row was read has found no confirmed seat of the owner, or if the terms of
 // a move allow to force it. Had the seat been read before the row, a newcomer's claim would be
 // stolen.
-
-// An ownerState is what is known of an owner: whether it has a seat.
-type ownerState uint8
-
-const (
-	asking ownerState = iota // it is not known yet: a read is wanted
-	alive
-	gone
-)
 
 // acquire makes the next step for a shard that this worker does not hold, and of which no write is open.
 //
@@ -129,6 +119,13 @@ func (s *shard) remove(t *turn) {
 		s.send(t, removing, w, err)
 	default:
 		s.aim.retire = false
+	}
+}
+
+// retire makes the rows of these finished shards tombstones: see remove.
+func (l *shards) retire(t *turn, me lease.Incarnation, names []string) {
+	for _, name := range names {
+		l.know(name, t.cfg.Group, me).aim.retire = true
 	}
 }
 
@@ -255,11 +252,11 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 
 // claimable returns from when on this worker may claim the shard: after a pause that grows with
 // the number of tenures that failed. The death of an owner delays nothing.
-func (s *shard) claimable(t *turn) Instant {
-	at := s.row.copy.Row()
+func (r *row) claimable(t *turn) Instant {
+	at := r.copy.Row()
 	failed := at.Owner.IsZero() && protocol.EndingOf(at.Last.Reason) == protocol.Failed
 	if n := at.Failed(); failed && n > 0 {
-		return s.row.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
+		return r.since.Add(backoff(n, t.cfg.Backoff, t.cfg.MaxBackoff))
 	}
 	return 0
 }
@@ -270,19 +267,19 @@ func (s *shard) claimable(t *turn) Instant {
 //
 // Invariant: for this process a reservation ends at the latest when Reservation.Lasts has passed since the
 // process first saw the row, whatever the clocks of others show.
-func (s *shard) reserved(t *turn) Instant {
-	at := s.row.copy.Row()
+func (r *row) reserved(t *turn) Instant {
+	at := r.copy.Row()
 	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {
 		left := max(0, at.Last.At.Add(of.Lasts).Sub(t.now.Wall))
-		return min(s.row.since.Add(of.Lasts), t.now.Mono.Add(left))
+		return min(r.since.Add(of.Lasts), t.now.Mono.Add(left))
 	}
 	return 0
 }
 
 // exhausted reports whether the shard has failed too often to be tried again. The death of the owner of an orphan
 // counts, as Recover will count it: a shard may kill its worker.
-func (s *shard) exhausted(t *turn, orphan bool) bool {
-	n := s.row.copy.Row().Attempts()
+func (r *row) exhausted(t *turn, orphan bool) bool {
+	n := r.copy.Row().Attempts()
 	if orphan && n < 1<<62 {
 		n++
 	}
@@ -503,187 +500,4 @@ func (s *shard) watchLeft(t *turn) {
 	default:
 		s.get(t)
 	}
-}
-
-// Owners are the seats of owners that this worker has read one by one, to find out whether they
-// are alive. A watcher asks its listings first (fleet.owner).
-//
-//	asking → alive: believed for a heartbeat interval
-//	       → gone:  counts for rows that were known when the read of the seat was sent
-type owners struct {
-	all []ownerRead
-}
-
-// An ownerRead is the seat of one owner.
-type ownerRead struct {
-	inc   lease.Incarnation
-	seat  lease.Seat
-	state ownerState
-	begun order // the step in which the read was sent that state rests on
-	asked order // the step in which the present read was sent
-	read  serial
-	try   retry
-	at    Instant // when it was answered
-
-	wanted bool // it is asked for in this step
-	listed bool // the next consistent listing of the seats shows it
-}
-
-func (o *owners) find(inc lease.Incarnation) *ownerRead {
-	return find(o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
-}
-
-// owner reports whether inc has a seat, as far as a read shows that was sent in the step since or
-// later. A seat that was found is believed for a heartbeat.
-func (o *owners) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
-	of := o.find(inc)
-	if of != nil && (of.state == gone && of.begun >= since || of.state == alive && t.now.Mono.Sub(of.at) < t.beat) {
-		return of.state, of.seat
-	}
-	of = o.know(inc)
-	of.wanted = true
-	return asking, of.seat
-}
-
-func (o *owners) know(inc lease.Incarnation) *ownerRead {
-	of := know(&o.all, inc, func(of *ownerRead) lease.Incarnation { return of.inc })
-	of.inc = inc
-	return of
-}
-
-// seatsInUnit is about how many seats a read unit of a listing has.
-const seatsInUnit = 12
-
-// keep reads the seats that were asked for in this step. If a listing of all seats costs less, as for a newcomer that
-// is to have a shard of each worker, it reports that one is wanted that begins from now on. watching: this worker lists
-// the seats anyway, eventually consistent. members: so many workers the plan has.
-func (o *owners) keep(t *turn, watching bool, members int64) (list bool) {
-	n := int64(0)
-	for i := range o.all {
-		if of := &o.all[i]; of.wanted && !of.listed && !of.try.sent {
-			n++
-		}
-	}
-	list = t.large && !watching && n > 2+members/seatsInUnit
-	for i := range o.all {
-		switch of := &o.all[i]; {
-		case !of.wanted:
-			continue
-		case list && !of.try.sent:
-			of.listed = true
-		case !of.listed:
-			o.read(t, of.inc)
-		}
-		o.all[i].wanted = false
-	}
-	return list
-}
-
-// saw takes a consistent listing of the seats, and reports whether it was wanted here. One that does not show all seats
-// answers nothing.
-//
-// Invariant: the listing counts from when it was sent, like the read of a single seat. An owner whose row was read
-// later is asked for again.
-func (o *owners) saw(t *turn, in sighting, part bool) (mine bool) {
-	for i := range o.all {
-		of := &o.all[i]
-		if !of.listed {
-			continue
-		}
-		mine, of.listed = true, false
-		if part {
-			continue
-		}
-		of.state, of.begun, of.at, of.try = gone, in.begun, t.now.Mono, retry{}
-		for _, seat := range in.seats {
-			if seat.Incarnation == of.inc && seat.Confirmed() {
-				of.state, of.seat = alive, seat
-			}
-		}
-		if slices.ContainsFunc(in.unreadable, func(u Unreadable) bool { return lease.Incarnation(u.Key.Name) == of.inc }) {
-			of.state = alive // a seat that cannot be read is a sign of life
-		}
-	}
-	return mine
-}
-
-// read reads the seat of inc, unless that is under way.
-func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
-	of := o.know(inc)
-	if of.try.due(t) {
-		of.try.sent, of.asked = true, t.step
-		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
-	}
-	return of
-}
-
-// got takes the answer to such a read.
-func (o *owners) got(t *turn, in Got) (mine bool) {
-	of := o.find(lease.Incarnation(in.Key.Name))
-	if of == nil || !of.try.sent || of.read != serial(in.Read) {
-		return false
-	}
-	of.try.sent = false
-	seat, ok := in.Record.(lease.Seat)
-	switch {
-	case in.Err != nil && !malformed(in.Err):
-		t.failedNow("", in.Err)
-		of.try.failed(t.now.Mono, t.beat/16, t.beat/2)
-		return true
-	case in.Err != nil: // a seat that cannot be read is a sign of life
-		of.state = alive
-	case ok && seat.Confirmed():
-		of.state, of.seat = alive, seat
-	default:
-		of.state = gone
-	}
-	t.answeredNow()
-	of.try, of.begun, of.at = retry{}, of.asked, t.now.Mono
-	return true
-}
-
-// look reads the seat of a worker that may request something, again and again.
-func (o *owners) look(t *turn, inc lease.Incarnation, pace time.Duration) {
-	if of := o.find(inc); of == nil || t.now.Mono >= of.at.Add(pace) {
-		o.read(t, inc)
-	} else if !of.try.sent {
-		t.at(of.at.Add(pace))
-	}
-}
-
-// lookAll is look for several workers. It reports whether one of them is not known.
-func (o *owners) lookAll(t *turn, of []lease.Incarnation, pace time.Duration) (unknown bool) {
-	for _, inc := range of {
-		if inc == "" {
-			unknown = true
-		} else {
-			o.look(t, inc, pace)
-		}
-	}
-	return unknown
-}
-
-// shown returns the seat of inc, or none if it has none, as the last read shows it.
-func (o *owners) shown(inc lease.Incarnation) (seats []lease.Seat, known bool) {
-	of := o.find(inc)
-	if of == nil || of.try.sent || of.try.tries > 0 {
-		return nil, false
-	}
-	if of.state == alive {
-		seats = append(seats, of.seat)
-	}
-	return seats, true
-}
-
-// fails reports whether a read waits to be repeated.
-func (o *owners) fails() bool {
-	return slices.ContainsFunc(o.all, func(of ownerRead) bool { return of.try.tries > 0 })
-}
-
-// prune drops seats that were last read more than four heartbeat intervals ago. A read that waits to be repeated stays,
-// because the fault of the store lasts.
-func (o *owners) prune(t *turn) {
-	o.all = slices.DeleteFunc(o.all, func(of ownerRead) bool {
-		return !of.try.sent && !of.wanted && !of.listed && t.now.Mono.Sub(max(of.at, of.try.at)) > 4*t.beat
-	})
 }

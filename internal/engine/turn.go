@@ -207,7 +207,7 @@ func (r *retry) due(t *turn) bool {
 }
 
 // A sending is a conditional write that is sent again until it is answered: of a seat, the plan, a target or the
-// wishes. Writes of rows are sent by shard.send, because their answers also change a copy.
+// wishes. Writes of rows are sent by row.send, because their answers also change a copy.
 //
 //	(none) → send → open: sent → settled: decided → (none)
 //	                        ↑______ not decided: keep repeats it after a pause

@@ -181,30 +181,6 @@ func (s *shard) putOff(t *turn, lost bool) {
 	}
 }
 
-// recent is owner for a waiter: it believes a seat that was found for half a heartbeat, so that each
-// look at a row comes with one at its owner's seat, and one for all rows of that owner.
-func (o *owners) recent(t *turn, inc lease.Incarnation, since order) ownerState {
-	of := o.find(inc)
-	switch {
-	case of == nil || of.state == gone && of.begun < since || of.state == alive && t.now.Mono.Sub(of.at) >= t.beat/2:
-		of = o.read(t, inc)
-	case of.state == asking:
-		o.read(t, inc)
-	}
-	if of.state == gone && of.begun < since {
-		return asking
-	}
-	return of.state
-}
-
-// evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it: rows that were known then
-// may be recovered without a read of the seat.
-func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
-	if of := o.find(inc); of != nil {
-		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
-	}
-}
-
 // Rivals are the seats of owners for whose leases this session waits, sorted by incarnation.
 type rivals []rival
 

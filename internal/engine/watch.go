@@ -13,15 +13,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// When the next plan is due, and what this worker knows of the plan.
+// The watch holds the plan and the wishes of operators as last seen, and since when the next plan is due. From that it
+// finds out when this worker is to write it.
 //
 //	complete → due (waits) → open (since) → complete
 //	            ↑____________ abandoned _|
 //	spoilt: there is no readable plan under its key. No worker plans until it can be read, or is deleted
 //
 // Called by the fleet: saw with the plan and the wishes that a listing of the seats contains, pace to find out when to
-// list. Called by the spine: fleet.due, pace and mended when it considers whether to plan, stray when commands have changed
-// rows, unread before wishes are removed. faults.keepStale calls lacks.
+// list. Called by the spine: fleet.consider in each step of a worker that plans, unread before wishes are removed, stands
+// after an audit. faults.keepStale calls lacks.
 //
 // A plan is due when its inputs differ from those of the last complete plan, when the source
 // lists a shard that the plan lacks, and when a revision has been open for too long. The worker
@@ -143,6 +144,11 @@ func (w *watch) stray(shards []string) {
 	w.strays = slices.Compact(w.strays)
 }
 
+// stands reports whether no plan is due, and the present one was first seen complete at that time or before.
+func (w *watch) stands(revision int64, since Instant) bool {
+	return !w.plan.Open && w.plan.Revision == revision && w.waits == 0 && w.since <= since
+}
+
 // older reports whether the plan seems to come before the known one. One that somebody has written by hand may seem so: see
 // saw. A missing plan is not older.
 func (w *watch) older(plan lease.Plan) bool {
@@ -182,6 +188,52 @@ func (w *watch) pace(t *turn) time.Duration {
 		return paceWaiting
 	}
 	return t.beat
+}
+
+// A considered is what a worker has found when it has considered whether to plan.
+type considered struct {
+	looked  bool // it has considered it in this step
+	due     bool // a plan is due
+	targets bool // the targets have to be listed to find what is placed
+	again   bool // the targets have to be listed again, unless that is under way
+	rows    bool // the rows have to be listed
+}
+
+// consider finds out whether a plan is due. It is called in every step and costs much, so it does so only when something
+// has changed (watch.check) or a time has come (watch.next).
+func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) {
+	w := &f.watch
+	// Without the first, this worker has not listed the seats since it watches.
+	if f.peers.seen == 0 || !w.check && t.before(w.next) {
+		return found
+	}
+	// t.wake is Never meanwhile, so that it shows for which times the questions below wait. The earliest becomes w.next.
+	w.check, w.next = false, Never
+	wake := t.wake
+	defer func() { w.next, t.wake = min(w.next, t.wake), min(wake, t.wake) }()
+	t.wake = Never
+	added, unknown := rows.added(source, w.plan)
+	stale := rows.placed.revision != w.plan.Revision && !w.plan.Open && w.plan.Revision != 0
+	heeds := !t.large || f.first()
+	if heeds && !stale {
+		looks := rows.heedLooks()
+		if t.large { // in a small fleet each worker finds the command itself
+			w.stray(looks)
+		}
+	}
+	seats := f.seats()
+	mended, look := w.mended(t, &rows.pages, seats)
+	found = considered{looked: true, again: look || heeds && stale && rows.looks()}
+	found.due = f.due(t, seats, int64(len(rows.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
+	// Only the source names the unplaced shards without a row: wait for its first listing.
+	if found.due && w.plan.Unplaced > 0 && source.awaited(t) {
+		found.due = false
+	}
+	found.due = found.due && (f.first() || !t.large || source.answered || source.complete > 0)
+	if w.waits == 0 && w.plan.Revision != 0 { // a draft would list these itself
+		found.targets, found.rows = stale && (len(added) > 0 || unknown || rows.back()), !stale && unknown
+	}
+	return found
 }
 
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
@@ -265,10 +317,10 @@ func (f *fleet) delay(seats []lease.Seat, abandoned bool) time.Duration {
 	return time.Duration(rank+1) * apart
 }
 
-// spoilt ends the hash of a plan of which a worker does not know, because its target cannot be read.
+// spoilt ends the hash of a plan that a worker does not know, because the worker's target cannot be read.
 const spoilt = "-spoilt"
 
-// mark marks the hash of such a plan. The targets of the dead do not matter.
+// mark marks the hash of such a plan. The target of a dead worker (dead) does not matter.
 func mark(inputs string, dead bool) string {
 	if inputs == "" || dead {
 		return inputs
@@ -276,8 +328,9 @@ func mark(inputs string, dead bool) string {
 	return strings.TrimSuffix(inputs, spoilt) + spoilt
 }
 
-// mended reports whether all targets can be read again, after a plan of which a worker does not know: it
-// may never have seen that its target was spoilt. look: they are to be listed for that, once per poll.
+// mended reports whether another plan is due because all targets can be read again. If a target could not be read when the
+// present plan was made, its worker does not know this plan, and perhaps not that its target was spoilt either. look: to
+// find out, the targets are to be listed, once per poll.
 func (w *watch) mended(t *turn, pages *pages, seats []lease.Seat) (mended, look bool) {
 	if w.plan.Open || !strings.HasSuffix(w.plan.Inputs, spoilt) {
 		return false, false

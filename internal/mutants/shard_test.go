@@ -3,7 +3,7 @@ package mutants
 // shardMutants break the rules about which shards a worker claims, requests and hands over.
 func shardMutants() []mutant {
 	return []mutant{
-		{"a row that cannot be read is not overwritten", "internal/engine.Engine.sawRows",
+		{"a row that cannot be read is not overwritten", "internal/engine.shards.saw",
 			cut("s.row.malformed"), inEngine, "TestUnreadableRowIsNotClaimed"},
 		{"a row that cannot be read is not read all the time", "internal/engine.shard.got",
 			swap(`2 * t.beat`, `t.beat / 8`), inEngine, "TestUnreadableRowOfADeadWorker"},
@@ -31,7 +31,7 @@ func shardMutants() []mutant {
 			without("earlier"), inEngine, "TestNewShardIsNotRemoved"},
 		{"a shard that was finished is reported on the seat", "internal/engine.Engine.happened",
 			swap(`e.news.add(t, lease.NewsFinished, s.name, e.follow.revision)`, `_ = s`), inEngine, "TestChildrenInALargeFleet"},
-		{"failing shards rest", "internal/engine.shard.claimable",
+		{"failing shards rest", "internal/engine.row.claimable",
 			never("failed"), inEngine, "TestFailingShardsRest"},
 		{"held shards move only when the set of seats is stable", "internal/engine.watch.still",
 			swap(`changed.Add(stillFor)`, `changed`), inEngine, "TestMovesWaitForStillSeats"},
@@ -39,15 +39,15 @@ func shardMutants() []mutant {
 			never("room"), inEngine, "TestBudgetDelaysMoves"},
 
 		// Moving a shard.
-		{"a request is for a generation", "internal/engine.Engine.readWants",
+		{"a request is for a generation", "internal/engine.shards.requested",
 			swap(`s != nil && s.t != nil && w.Generation == s.t.generation`, `s != nil && s.t != nil`), inEngine, "TestWantForAnotherGeneration"},
 		{"commits wait for an offer", "internal/engine.offer.holds",
 			never("heldoffer"), inEngine, "TestCommitsWaitForAnOffer"},
-		{"a refused commit of an offered shard reports its unknown outcome", "internal/engine.shard.refused",
+		{"a refused commit of an offered shard reports its unknown outcome", "internal/engine.tenure.refused",
 			swap(`of.offer.torn = a.Torn`, `of.offer.torn = false`), inEngine, "TestTornCommitOfAnOfferedShard"},
 		{"a successor waits as long as the owner may take to poll", "internal/engine.shard.pursue",
 			swap(`max(t.beat, _)`, `t.beat`), inEngine, "TestSlowOwnerIsNotSeized"},
 		{"a drain ends although a write is open", "internal/engine.shard.tend",
-			swap(`s.windDown(t, w)`, `func() { if _, busy := s.row.copy.Open(); !busy { s.windDown(t, w) } }()`), inEngine, "TestDrainEndsThoughAWriteIsOpen"},
+			swap(`of.windDown(t, _, w)`, `func() { if _, busy := s.row.copy.Open(); !busy { of.windDown(t, &s.row, w) } }()`), inEngine, "TestDrainEndsThoughAWriteIsOpen"},
 	}
 }
