@@ -174,7 +174,7 @@ func (w aim) all() (now aims, missing error) {
 // obeys reports an error unless the drains and the pins that can be obeyed are obeyed.
 func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 	wished := func(kind lease.WishKind, subject string) bool {
-		return slices.ContainsFunc(operator{w.state}.wished(), func(of lease.Wish) bool { return of.Kind == kind && of.Subject == subject })
+		return slices.ContainsFunc(operator(w).wished(), func(of lease.Wish) bool { return of.Kind == kind && of.Subject == subject })
 	}
 	open := func(name string) bool {
 		at := slices.IndexFunc(w.nodes, func(n node) bool { return n.name() == name })
@@ -184,7 +184,7 @@ func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 		return nil
 	}
 	anyOpen := slices.ContainsFunc(w.nodes, func(n node) bool { return open(n.name()) })
-	for _, of := range (operator{w.state}).wished() {
+	for _, of := range operator(w).wished() {
 		disobeyed := func(string, lease.Row) bool { return false }
 		switch of.Kind {
 		case lease.WishDrain:
