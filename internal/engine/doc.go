@@ -299,7 +299,7 @@
 //	                             Hash in copy.go
 //	a new input or output        io.go, Engine.take, and the shell and the worlds of the tests
 //	a new fault                  faults.go: the field, newFaults and keep; a kind of event
-//	a new listing                reads.go: the field, of and fails; Engine.listed and keepReading
+//	a new listing                reads.go: the field, of and fails; Engine.listed and keepReading (listings.go)
 //
 // # What a crash leaves
 //

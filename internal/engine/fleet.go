@@ -11,7 +11,8 @@ import (
 // read one by one, connections to the others, the plan, and which workers watch. It joins these parts, because what a
 // worker of the fleet has to do rests on all of them. It holds two facts of its own, about the kind of the group.
 //
-// Called by the spine, and by the shards of this worker: owner, others and guilty. Nothing is written here.
+// Called by the spine, and by the shards of this worker: owner, others and guilty. The fleet itself writes nothing: peers
+// evicts, and duty ticks.
 //
 // Who does what:
 //

@@ -26,7 +26,7 @@ import (
 // No shard stays unprocessed without a reported cause: handlers that show no progress are reported,
 // and so are shards for which no worker has room.
 //
-// Called by the spine: judge and succeeded with what handlers do, keepHealth and silence.keep in each
+// Called by the spine: judge and succeeded with what handlers do, keep and silence.keep in each
 // step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
 //
 // Nothing is written here. The verdict goes into the release of the shard (give.go, Excused), and the state of the worker

@@ -1,16 +1,13 @@
 package engine_test
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
@@ -18,21 +15,6 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// wish replaces the wishes of operators.
-func (f *fleet) wish(list ...lease.Wish) {
-	f.Helper()
-	f.write(protocol.SetWishes(f.wishes(), list, f.stamp()))
-}
-
-func (f *fleet) wishes() lease.Wishes {
-	for _, r := range f.table.Records("g", lease.KindSeat) {
-		if w, ok := r.(lease.Wishes); ok {
-			return w
-		}
-	}
-	return lease.Wishes{Group: "g"}
-}
 
 // order returns how many shards each worker processes, in the order in which they joined.
 func (f *fleet) order() (counts []int) {
@@ -56,188 +38,6 @@ func (f *fleet) lists(shards ...engine.Shard) {
 	f.source.Shards = append(slices.Clip(f.source.Shards), shards...)
 }
 
-// TestEveryWishChangesThePlan: a third worker joins a fleet of two, with and without a wish of each kind. Under the wish
-// other workers come to process some shards.
-func TestEveryWishChangesThePlan(t *testing.T) {
-	after := func(wishes ...lease.Wish) map[string]string {
-		f, by := newFleet(t, 6, 2, rebalance.Eager), map[string]string{}
-		f.wish(wishes...)
-		f.join()
-		f.Run(time.Minute)
-		for _, n := range f.nodes {
-			for _, h := range n.Handlers {
-				by[h.Shard] = n.Name
-			}
-		}
-		return by
-	}
-	usual, names := after(), map[string]string{"worker": "w001"}
-	for shard, worker := range usual {
-		if worker != "w001" {
-			names["shard"] = shard
-		}
-	}
-	for _, kind := range lease.WishKinds() {
-		of, to, _ := kind.Names()
-		wish := lease.Wish{Kind: kind, Subject: names[of], To: names[to], By: "operator"}
-		if maps.Equal(after(wish), usual) {
-			t.Errorf("%v changes nothing: see what reads the wishes for a layout", wish)
-		}
-	}
-}
-
-// TestCordon: a cordoned worker keeps what it holds and gets nothing new, unless all workers are
-// cordoned.
-func TestCordon(t *testing.T) {
-	f := newFleet(t, 6, 2, rebalance.Eager)
-	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w001", By: "operator"})
-	f.join()
-	f.settles("w001 cordoned", 2, 3, 1)
-	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w000", By: "operator"},
-		lease.Wish{Kind: lease.WishCordon, Subject: "w001", By: "operator"},
-		lease.Wish{Kind: lease.WishCordon, Subject: "w002", By: "operator"})
-	f.lists(engine.Shard{Name: "another"}, engine.Shard{Name: "more"}, engine.Shard{Name: "one more"})
-	f.settles("all cordoned", 3, 3, 3)
-	f.nodes[1].kill()
-	f.Run(30 * time.Second)
-	f.nodes[1].Handlers = nil
-	if !f.held() {
-		t.Errorf("what a dead worker had is processed by %v of cordoned workers", f.order())
-	}
-}
-
-// TestDrainAndPins: a draining worker keeps no shard while others have room, and a pinned shard moves to
-// its worker.
-func TestDrainAndPins(t *testing.T) {
-	f := newFleet(t, 6, 2, rebalance.Eager)
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
-	f.settles("w001 draining", 6, 0)
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "operator"})
-	f.settles("both draining", 6, 0)
-	f.wish()
-	f.settles("no wishes", 3, 3)
-	f.wish(lease.Wish{Kind: lease.WishCordon, Subject: "w000", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
-	f.settles("w001 draining, w000 cordoned", 3, 3)
-	var pins []lease.Wish
-	for i := range 4 {
-		pins = append(pins, lease.Wish{Kind: lease.WishPin, Subject: fmt.Sprintf("shard-%03d", i), To: "w001", By: "operator"})
-	}
-	f.wish(pins...)
-	f.settles("four pinned to w001", 2, 4)
-	for i := range 4 {
-		if !f.nodes[1].holds(pins[i].Subject) {
-			t.Errorf("%s is not where it is pinned", pins[i].Subject)
-		}
-	}
-	f.wish(append(pins, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})...)
-	f.settles("four pinned to w001, which is draining", 6, 0)
-	f.wish(pins...)
-	f.settles("four pinned to w001 again", 2, 4)
-	f.nodes[1].kill()
-	f.Run(30 * time.Second)
-	if len(f.nodes[0].Handlers) != 6 {
-		t.Errorf("a pin to a worker that is gone keeps shards from the other, which has %d", len(f.nodes[0].Handlers))
-	}
-}
-
-// TestNoWishKeepsAnOrphan: no wish keeps a worker from claiming new shards and those of a dead worker, even if
-// every worker is cordoned or drained.
-func TestNoWishKeepsAnOrphan(t *testing.T) {
-	for _, kind := range []lease.WishKind{lease.WishCordon, lease.WishDrain} {
-		for _, workers := range []int{3, 12} {
-			f := newFleet(t, 24, workers, rebalance.Eager)
-			var all []lease.Wish
-			for _, n := range f.nodes {
-				all = append(all, lease.Wish{Kind: kind, Subject: n.Name, By: "operator"})
-			}
-			f.wish(append(all, lease.Wish{Kind: lease.WishPause, By: "operator"})...)
-			f.settles(fmt.Sprint("all wished away: ", kind), slices.Repeat([]int{24 / workers}, workers)...)
-			f.lists(engine.Shard{Name: "new"})
-			f.nodes[1].kill()
-			f.Run(30 * time.Second)
-			f.nodes[1].Handlers = nil
-			if !f.held() {
-				t.Errorf("%s of %d workers: not all shards of the dead worker and the new one are processed: %v", kind, workers, f.order())
-			}
-		}
-	}
-}
-
-// TestDrainWhereOthersAreFull: a drained worker keeps the shards for which the others have no room. It also
-// gets a new shard if they have none.
-func TestDrainWhereOthersAreFull(t *testing.T) {
-	f := newFleet(t, 6, 0, rebalance.Eager)
-	f.config.MaxShards = 4
-	f.join()
-	f.join()
-	f.settles("two workers", 3, 3)
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
-	f.settles("w001 draining, and w000 full", 4, 2)
-	f.lists(engine.Shard{Name: "new"})
-	f.settles("a new shard", 4, 3)
-}
-
-// TestPinToAWorkerThatDeclines: a shard is pinned to a worker on which its handler fails. After each failure
-// another worker processes it, as without the pin, until the pinned worker tries it again.
-func TestPinToAWorkerThatDeclines(t *testing.T) {
-	f := newFleet(t, 6, 3, rebalance.Eager)
-	to := f.nodes[1]
-	shard, without := to.Handlers[0].Shard, time.Duration(0)
-	f.wish(lease.Wish{Kind: lease.WishPin, Subject: shard, To: to.Name, By: "operator"})
-	for range 20 * 60 {
-		for _, n := range f.nodes {
-			i := slices.IndexFunc(n.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard })
-			switch {
-			case i < 0:
-			case n != to:
-				n.Input(engine.Marks{Tenure: n.Handlers[i].Tenure, Progress: true})
-			default:
-				id := n.Handlers[i].Tenure
-				n.Handlers.Remove(id)
-				n.Input(engine.Returned{Tenure: id, Failed: true})
-			}
-		}
-		if f.Run(time.Second); !f.processed(shard) {
-			without += time.Second
-		}
-	}
-	if without > 7*time.Minute {
-		t.Errorf("nobody processed the shard for %v of 20 minutes", without)
-	}
-}
-
-// TestPausePinAndLimits: during a pause a shard without an owner is pinned to a worker that is full. Another
-// worker gets it.
-func TestPausePinAndLimits(t *testing.T) {
-	f := newFleet(t, 9, 0, rebalance.Eager)
-	f.config.MaxShards = 2
-	f.join()
-	f.config.MaxShards = 0
-	f.join()
-	f.join()
-	f.until(time.Minute, func() bool { return f.held() && len(f.nodes[0].Handlers) == 2 })
-	f.Run(20 * time.Second)
-	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator"},
-		lease.Wish{Kind: lease.WishPin, Subject: f.nodes[1].Handlers[0].Shard, To: "w000", By: "operator"})
-	f.Run(10 * time.Second)
-	f.nodes[1].kill()
-	f.nodes[1].Handlers = nil
-	f.until(30*time.Second, f.held)
-}
-
-// TestStopOfADrainedFleet: all workers are drained, and one is stopped. Its shards move as in any clean stop.
-func TestStopOfADrainedFleet(t *testing.T) {
-	f := newFleet(t, 6, 2, rebalance.Cooperative)
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "operator"}, lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator"})
-	f.settles("all drained", 3, 3)
-	f.nodes[1].Input(engine.Stop{})
-	for len(f.nodes[0].Handlers) < 6 {
-		if f.Run(10 * time.Millisecond); !f.held() {
-			t.Fatalf("a shard has no handler: %v", f.order())
-		}
-	}
-}
-
 // TestFirstWatcherIsEvictedByHand: workers do not wait for a watcher without a seat to plan. Its shards are
 // processed again within a heartbeat interval plus 1.3 s.
 func TestFirstWatcherIsEvictedByHand(t *testing.T) {
@@ -251,62 +51,6 @@ func TestFirstWatcherIsEvictedByHand(t *testing.T) {
 		if took := f.until(time.Minute, func() bool { return len(other.Handlers) == 12 }); took > beat+1300*time.Millisecond {
 			t.Errorf("the other worker has all shards after %v", took)
 		}
-	}
-}
-
-// TestWishesActSoon: a drain takes effect within a heartbeat interval plus 1.5 s, in small and large fleets, at
-// any moment between two heartbeats. The same holds for its end.
-func TestWishesActSoon(t *testing.T) {
-	t.Parallel()
-	const soon = beat + 1500*time.Millisecond
-	for _, workers := range []int{3, 12} {
-		moments := fixture.Size(3, 8)
-		for i := range moments {
-			f := newFleet(t, 24, workers, rebalance.Cooperative)
-			f.Run(time.Minute + time.Duration(i)*beat/time.Duration(moments))
-			drained := f.nodes[i%workers]
-			began := f.Now()
-			f.wish(lease.Wish{Kind: lease.WishDrain, Subject: drained.Name, By: "operator", Until: virtual.Epoch().Add(began + 20*time.Second)})
-			if took := f.until(time.Minute, func() bool { return len(drained.Handlers) == 0 }); took > soon {
-				t.Errorf("one of %d workers has no shards after %v", workers, took)
-			}
-			f.Run(began + 20*time.Second - f.Now())
-			if took := f.until(time.Minute, f.even); took > soon {
-				t.Errorf("one of %d workers has its shards back %v after the end of the drain", workers, took)
-			}
-		}
-	}
-}
-
-// TestPause: during a pause no held shard moves, and the shards of a dead worker are assigned. The
-// pause ends by itself, and the planner removes the wish.
-func TestPause(t *testing.T) {
-	f := newFleet(t, 8, 2, rebalance.Eager)
-	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator", Until: virtual.Epoch().Add(f.Now() + 3*time.Minute)})
-	f.join()
-	f.settles("paused", 4, 4, 0)
-	f.nodes[1].kill()
-	f.settles("paused, and one died", 4, 0, 4)
-	f.join()
-	f.Run(3 * time.Minute)
-	if f.even(); len(f.wishes().List) > 0 || slices.Min(f.order()[2:]) < 2 {
-		t.Errorf("after the pause the workers process %v, and the wishes are %v", f.order(), f.wishes())
-	}
-}
-
-// TestAWishThatHasEndedHasNoEffect, also where nobody has removed it yet.
-func TestAWishThatHasEndedHasNoEffect(t *testing.T) {
-	f := newFleet(t, 4, 2, rebalance.Eager)
-	f.deaf = func(n *member, o engine.Output) bool { // nobody can remove wishes
-		send, ok := o.(engine.Send)
-		return ok && send.Write.Key().Kind == lease.KindWishes
-	}
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Second)})
-	f.Run(5 * time.Second)
-	f.join()
-	f.Run(time.Minute)
-	if !f.even() {
-		t.Errorf("the workers process %v", f.order())
 	}
 }
 
@@ -610,180 +354,6 @@ func TestFirstWorkerStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTargetIsMendedMeanwhile: a plan is made while the target of a worker cannot be read, and can be read
-// when it is written. Its worker has not noticed, and gets its share.
-func TestTargetIsMendedMeanwhile(t *testing.T) {
-	f := newFleet(t, 40, 4, rebalance.Eager)
-	key := f.target(f.up()[0]).Key()
-	f.table.Unreadable = map[lease.Key]bool{key: true}
-	f.deaf = func(_ *member, o engine.Output) bool {
-		if send, is := o.(engine.Send); is && send.Write.Key() == key {
-			f.table.Unreadable = nil
-		}
-		return false
-	}
-	f.join()
-	f.until(3*beat, f.even)
-}
-
-// TestTargetIsMendedUnseen: the target of a worker is spoilt while it reads nothing, and is mended later as it
-// was. The worker never learns of it, and gets its share of what the plans have moved meanwhile.
-func TestTargetIsMendedUnseen(t *testing.T) {
-	t.Parallel()
-	for _, workers := range []int{4, 12} {
-		f := newFleet(t, 10*workers, workers, rebalance.Eager)
-		of := f.up()[0]
-		if workers > 8 {
-			of = f.others()[0]
-		}
-		key := f.target(of).Key()
-		f.table.Unreadable = map[lease.Key]bool{key: true}
-		f.deaf = func(n *member, o engine.Output) bool {
-			get, is := o.(engine.Get)
-			if is = is && get.Key == key; is {
-				n.Answer(time.Second, engine.Got{Read: get.Read, Key: key, Err: errors.New("no answer")})
-			}
-			return is
-		}
-		for range 3 {
-			f.join()
-		}
-		f.Run(time.Minute)
-		f.table.Unreadable, f.deaf = nil, nil
-		if f.even() {
-			t.Error("the worker has given its share before")
-		}
-		f.until(f.config.Poll+3*beat, f.even)
-		revision := f.plan().Revision
-		if f.Run(5 * time.Minute); f.plan().Revision != revision {
-			t.Errorf("%d workers: %d plans at rest", workers, f.plan().Revision-revision)
-		}
-	}
-}
-
-// TestUnreadableTarget: the target of a worker cannot be read from when a plan gives it one shard more.
-// The worker reports it and keeps what it holds; what nobody holds goes to the others, and plans are made
-// only for what happens. When the target can be read again, the worker gets its share.
-func TestUnreadableTarget(t *testing.T) {
-	t.Parallel()
-	for _, workers := range []int{4, 12} {
-		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
-		of := f.up()[workers-1]
-		if workers > 8 {
-			of = f.others()[0]
-		}
-		f.deaf = func(n *member, o engine.Output) bool {
-			if get, is := o.(engine.Get); is && n == of && get.Key.Kind == lease.KindTarget {
-				f.table.Unreadable, f.deaf = map[lease.Key]bool{get.Key: true}, nil
-			}
-			return false
-		}
-		add := func() {
-			for range workers {
-				f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", len(f.source.Shards))})
-			}
-		}
-		add()
-		f.until(f.config.Poll+2*beat+3*time.Second, f.held)
-		f.Run(20 * time.Second)
-		held := len(of.Handlers)
-		if held != 10 || slices.IndexFunc(of.events, func(e event.Event) bool { return e.Kind == event.Malformed && !e.Over }) < 0 {
-			t.Errorf("%d workers: it has %d shards, and does not report that it cannot read its target: %v", workers, held, of.events)
-		}
-		add()
-		dead := f.up()[1]
-		needed := workers + len(dead.Handlers)
-		dead.kill()
-		f.reset()
-		f.until(f.config.Poll+leaseTime+2500*time.Millisecond, f.held)
-		revision := f.plan().Revision
-		f.Run(5 * time.Minute)
-		if len(of.Handlers) != held || f.plan().Revision != revision || f.starts != needed {
-			t.Errorf("%d workers: it has %d shards, not %d; there were %d plans at rest; %d tenures began, not %d", workers, len(of.Handlers), held, f.plan().Revision-revision, f.starts, needed)
-		}
-		f.table.Unreadable = nil
-		f.until(f.config.Poll+2*beat+2*time.Second, f.even)
-	}
-}
-
-// TestUnreadablePlan: nobody can read the plan. Nobody writes another, and the workers read and write as at
-// rest. They report it, and that it is over: when somebody mends the plan, or deletes it, plans are made again.
-func TestUnreadablePlan(t *testing.T) {
-	t.Parallel()
-	for _, workers := range []int{4, fixture.Size(12, 40)} {
-		for _, mended := range []bool{true, false} {
-			f := newFleet(t, 10*workers, workers, rebalance.Eager)
-			f.Run(time.Minute)
-			f.reset()
-			f.Run(10 * beat)
-			requests := func() (n int) {
-				for _, of := range f.calls {
-					n += of
-				}
-				return n
-			}
-			rest := requests()
-			f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
-			f.Run(5 * beat)
-			f.reset()
-			f.Run(10 * beat)
-			if n := requests(); n > rest+rest/4 || f.calls["plan create"]+f.calls["plan swap"] > 0 {
-				t.Errorf("%d workers: %d requests, %d at rest: %v", workers, n, rest, f.calls)
-			}
-			joined := f.join()
-			f.Run(5 * beat)
-			f.reset()
-			f.Run(10 * beat)
-			if n := requests(); n > rest+rest/2 || f.even() {
-				t.Errorf("%d workers and one that has joined: %d requests, %d at rest: %v", workers, n, rest, f.calls)
-			}
-			limit := 4 * beat
-			if f.table.Unreadable = nil; !mended {
-				if workers > 8 { // and nobody is left who lists the seats
-					limit = 3 * leaseTime
-					for _, n := range append(f.watchers(), joined) {
-						n.kill()
-					}
-				}
-				f.hand.Delete(f.plan().Key())
-			}
-			f.reset()
-			f.Run(beat)
-			if n := f.calls["plan swap"] + f.calls["plan create"]; n > 6 {
-				t.Errorf("%d workers: they write the plan %d times in a heartbeat", workers, n)
-			}
-			f.until(limit, f.even)
-			f.Run(2 * beat)
-			for _, n := range f.up() {
-				reports := slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != event.Malformed })
-				if len(reports) > 0 && !reports[len(reports)-1].Over {
-					t.Errorf("%d workers: the last report is %v", workers, reports[len(reports)-1])
-				}
-			}
-			if first := f.up()[0]; workers < 8 && !slices.ContainsFunc(first.events, func(e event.Event) bool { return e.Kind == event.Malformed }) {
-				t.Error("nothing was reported")
-			}
-		}
-	}
-}
-
-// TestFullWhileThePlanIsUnreadable: what the plan has said stands while nobody can read it.
-func TestFullWhileThePlanIsUnreadable(t *testing.T) {
-	f := newFleet(t, 6, 0, rebalance.Eager)
-	f.config.MaxShards = 2
-	f.join()
-	f.join()
-	f.Run(time.Minute)
-	f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
-	f.Run(time.Minute)
-	for _, n := range f.up() {
-		full := func(e event.Event) bool { return e.Kind == event.Full && e.Over }
-		if n.Engine.Status().Unplaced.Count != 2 || slices.ContainsFunc(n.events, full) {
-			t.Errorf("%s: %d shards without room: %v", n.Name, n.Engine.Status().Unplaced.Count, n.events)
-		}
-	}
-}
-
 // TestRoomForUnplacedShards: shards for which there was no room are placed by one plan as soon as a
 // worker joins that has room and knows them, and no held shard moves for them. A source that does not
 // answer delays the plan by a heartbeat.
@@ -846,38 +416,6 @@ func TestPageBeyondATargetAssignsNothing(t *testing.T) {
 	}
 }
 
-// TestUnreadablePageBeyondATarget: a page that an earlier, longer target has left cannot be read. Its worker does
-// not need it, and gets its share.
-func TestUnreadablePageBeyondATarget(t *testing.T) {
-	f := newFleet(t, 8, 2, rebalance.Eager)
-	page := f.target(f.up()[0])
-	page.Page, page.Pages = 1, 2
-	f.put(page)
-	f.table.Unreadable = map[lease.Key]bool{page.Key(): true}
-	for i := range 8 {
-		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
-	}
-	f.until(f.config.Poll+2*beat, f.even)
-}
-
-// TestMalformedTargetIsReportedWhileItLasts: again and again, and when somebody has mended it. The worker itself may
-// make the plan that follows.
-func TestMalformedTargetIsReportedWhileItLasts(t *testing.T) {
-	f := newFleet(t, 4, 1, rebalance.Eager)
-	of := f.up()[0]
-	f.table.Unreadable = map[lease.Key]bool{f.target(of).Key(): true}
-	f.lists(engine.Shard{Name: "new"})
-	f.Run(15 * time.Minute)
-	told := func() (all []event.Event) {
-		return slices.DeleteFunc(slices.Clone(of.events), func(e event.Event) bool { return e.Kind != event.Malformed })
-	}
-	if n := len(told()); n < 4 || told()[n-1].Over || !errors.Is(told()[0].Err, lease.ErrMalformed) {
-		t.Fatalf("%d reports: %v", n, told())
-	}
-	f.table.Unreadable = nil
-	f.until(2*f.config.Poll, func() bool { return f.even() && told()[len(told())-1].Over })
-}
-
 // TestSlowPlans: to write the targets takes longer than others wait for a plan. Each planner that gives up on the
 // one before it waits for longer, so that one plan is completed.
 func TestSlowPlans(t *testing.T) {
@@ -892,71 +430,6 @@ func TestSlowPlans(t *testing.T) {
 		f.up()[workers-1].kill()
 		f.hand.Delete(f.plan().Key())
 		t.Logf("%d workers: held after %v", workers, f.until(3*time.Minute, func() bool { return !f.plan().Open && f.held() }))
-	}
-}
-
-// TestPlansWithAnUnreadableSeat: nobody can read the seat of a worker that lives, or of one that is dead. Some workers
-// could read it before, one joins that never has, and the worker itself knows what is in it. They agree about
-// plans, and move nothing to and fro.
-func TestPlansWithAnUnreadableSeat(t *testing.T) {
-	for _, workers := range []int{3, 12} {
-		for _, dead := range []bool{false, true} {
-			f := newFleet(t, 4*workers, 0, rebalance.Eager)
-			for f.config.MaxShards = 100; len(f.up()) < workers; {
-				f.join()
-			}
-			f.until(time.Minute, f.even)
-			f.Run(20 * time.Second)
-			of := f.up()[0]
-			f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
-			if dead {
-				of.Pause()
-			}
-			f.Run(leaseTime)
-			f.join()
-			f.watchers()[1].kill() // a newcomer may watch instead
-			f.Run(3 * leaseTime)
-			f.reset()
-			before := f.plan().Revision
-			f.Run(5 * leaseTime)
-			if n := f.plan().Revision - before; n > 0 || f.starts > 0 || len(of.Handlers) == 0 && !dead {
-				t.Errorf("%d workers, dead: %t: %d plans, and %d tenures began; held %v", workers, dead, n, f.starts, f.counts())
-			}
-		}
-	}
-}
-
-// TestWorkerGetsItsShareWhenItsSeatIsMended: a worker dies while nobody can read the seat of another, which gets nothing
-// of what the dead one had. When the seat can be read again, a plan gives that worker its share.
-func TestWorkerGetsItsShareWhenItsSeatIsMended(t *testing.T) {
-	for _, workers := range []int{3, 12} {
-		f := newFleet(t, 4*workers, workers, rebalance.Eager)
-		of := f.up()[0]
-		f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
-		f.Run(leaseTime)
-		f.up()[workers-1].kill()
-		f.until(time.Minute, f.held)
-		if f.Run(leaseTime); len(of.Handlers) > 4 {
-			t.Errorf("%d workers: it got more although nobody can read its seat: %v", workers, f.counts())
-		}
-		f.table.Unreadable = nil
-		f.until(2*leaseTime, f.even)
-	}
-}
-
-// TestUnreadableSeatKeepsItsLimit: a worker that is alone and cannot read its own seat holds no more than MaxShards.
-func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
-	f := newFleet(t, 4, 0, rebalance.Eager)
-	f.config.MaxShards = 4
-	of := f.join()
-	f.until(time.Minute, f.even)
-	f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
-	for i := range 4 {
-		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
-	}
-	f.Run(2 * time.Minute)
-	if n := len(of.Handlers); n != 4 || f.plan().Unplaced != 4 {
-		t.Errorf("it holds %d shards; %d have no worker", n, f.plan().Unplaced)
 	}
 }
 
@@ -992,36 +465,6 @@ func TestShardThatComesBackStays(t *testing.T) {
 			f.Run(100 * time.Millisecond)
 		}
 		f.until(beat, assigned)
-	}
-}
-
-// TestSpoiltPagesOfATarget: a page is left of an earlier, longer target, or pages are no whole target, which
-// nobody reads any more. The next plan moves no shard that they name.
-func TestSpoiltPagesOfATarget(t *testing.T) {
-	for _, workers := range []int{4, 12} {
-		for _, left := range []bool{true, false} {
-			f := newFleet(t, 2*workers, workers, rebalance.Eager)
-			of, hold := f.up()[1], f.target(f.up()[2]).Hold
-			first := f.target(of)
-			page := first
-			page.Page, page.Pages, page.Hold = 1, 2, hold
-			f.put(page)
-			if !left {
-				first.Pages, first.Revision, first.Hold = 2, first.Revision+1, append(slices.Clone(first.Hold), hold[0])
-				for i := range 3 * workers { // of these there are no rows
-					first.Hold = append(first.Hold, lease.Assigned{Shard: fmt.Sprintf("gone-%03d", i)})
-				}
-				slices.SortFunc(first.Hold, func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
-				f.put(first)
-			}
-			f.Run(time.Minute)
-			f.reset()
-			f.join()
-			f.Run(time.Minute)
-			if f.starts > 1 { // the newcomer may have one shard
-				t.Errorf("%d workers, left: %t: %d tenures began", workers, left, f.starts)
-			}
-		}
 	}
 }
 

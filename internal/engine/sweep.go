@@ -53,14 +53,14 @@ type sweep struct {
 	page     read
 	after    string  // the name of the last row so far
 	found    Listed  // all rows so far
-	next     Instant // when the next audit is due; Never: the first one was not made yet
+	next     Instant // when the next audit is due; Never: this worker has not begun to audit
 }
 
 // keep makes a listing of the rows wanted when an audit is due. In a large fleet it lists them itself. The time until the
 // next audit begins when the worker begins to audit, and in a small fleet again with any listing of the rows.
 func (w *sweep) keep(t *turn, plan lease.Plan, rows *read) {
 	if t.large && w.on { // the next audit begins when this one has ended
-		w.turn(t)
+		w.list(t)
 		return
 	}
 	due := t.now.Mono >= w.next
@@ -78,11 +78,11 @@ func (w *sweep) keep(t *turn, plan lease.Plan, rows *read) {
 // begin starts an audit under the plan. Its first page is due after the rest of the audit before.
 func (w *sweep) begin(t *turn, plan lease.Plan) {
 	w.on, w.since, w.revision, w.rest = true, t.now.Mono, plan.Revision, auditRest(plan.Shards)
-	w.turn(t)
+	w.list(t)
 }
 
-// turn lists the next page when it is due.
-func (w *sweep) turn(t *turn) {
+// list lists the next page when it is due.
+func (w *sweep) list(t *turn) {
 	if w.page.wake(t, 0); w.page.due(t) {
 		w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
 	}

@@ -58,7 +58,7 @@ func TestEnginesWriteEveryFieldOfASeat(t *testing.T) {
 	}
 	for _, field := range fixture.Unset(seats...) {
 		if elsewhere[field] == "" {
-			t.Errorf("no engine writes %s in any conversation: see Engine.live and seat.create, or name a test of the engine that covers it", field)
+			t.Errorf("no engine writes %s in any conversation: see Engine.says and seat.create, or name a test of the engine that covers it", field)
 		}
 	}
 }
