@@ -56,7 +56,7 @@
 //	ask.go       asking the user's planner for it
 //	layout.go    computing it, with internal/layout
 //	watch.go     when the next plan is due
-//	fleet.go     the seats and the plan as one part: who watches, who plans, who has a seat
+//	fleet.go     joins the seats and the plan: which workers watch, plan, and have a seat
 //	peers.go     the other workers' seats: who is alive, who is late, evictions
 //	proof.go     connections to the other workers, which may prove that one is dead
 //	duty.go      which workers watch the seats of a large fleet, and the tick

@@ -35,7 +35,7 @@ func (b *backup) lately() bool {
 // goBack restores the table as it was some time ago. Such a thing takes its time:
 // meanwhile there is no table, for longer than anybody trusts itself.
 //
-// SkewedRestore: and nobody's clock is right. A row that was lost and is made anew begins with
+// SkewedRestore restores the table while all clocks are wrong. A row that was lost and is made anew begins with
 // the seconds of its maker's clock, so from the snapshot until the restore clocks are off
 // by less than that takes. Before and after they may be an hour ahead: the rows of then are
 // in the snapshot, and adoption has to leave room above them.

@@ -254,7 +254,7 @@ func (p *promises) start(h *handler, o engine.Start) {
 
 // overlap asks of every other handler of the shard why it still runs. One
 // whose worker has told it to stop, or is paused, may; one that offered the shard
-// may until it looks. Whoever gave the shard up may not.
+// may until it looks. A worker that gave the shard up may not run its handler.
 func (p *promises) overlap(h *handler, last lease.Transfer) {
 	w := p.w
 	for _, o := range h.s.active {

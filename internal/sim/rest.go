@@ -88,7 +88,7 @@ func (w rest) lasts(d time.Duration) {
 	}
 }
 
-// hands is how many changes of hands there were, but for shards that have ended.
+// hands returns the number of changes of hands, without those of shards that have ended.
 func (w rest) hands() int {
 	return w.stats.Changes() - w.stats.Hands[lease.ReasonFinished] - w.stats.Hands[lease.ReasonRemoved]
 }
@@ -100,7 +100,7 @@ func (w rest) calls() (n int) {
 	return n
 }
 
-// view is who has what, in truth; ok: every handler is one that counts.
+// view returns which worker runs the handler of each shard. ok reports that each handler has the newest generation.
 func (w rest) view() (v rebalance.View, ok bool) {
 	live := w.live()
 	for _, n := range live {
@@ -225,7 +225,7 @@ func (w rest) level(v rebalance.View) bool {
 	return most-least <= 1
 }
 
-// restless reports who has what.
+// restless reports a fleet that does not rest, with the owner of each shard.
 func (w rest) restless(format string, args ...any) {
 	if !w.sound() {
 		return
