@@ -26,6 +26,8 @@ func TestBoundsOfIncidents(t *testing.T) {
 		small, large time.Duration
 	}{
 		{"a parent is finished, and its child is processed", (*fleet).finishParent, time.Second, beat + 2*time.Second},
+		{"the last of two parents is finished, and their child is processed", (*fleet).finishParents, beat + 2*time.Second, beat + 2*time.Second},
+		{"a shard is split, and its halves are merged", (*fleet).splitAndMerge, time.Second, beat + 2*time.Second},
 		{"a handler fails, and another worker processes the shard", (*fleet).failOnce, backOff + beat + time.Second, backOff + beat + time.Second},
 		{"the source lists a new shard, and it is processed", (*fleet).listNew, poll + beat + time.Second, poll + beat + time.Second},
 		{"a planner dies while it plans, and a plan is complete", (*fleet).losePlanner, beat + 3*time.Second, beat + 3*time.Second},
@@ -59,6 +61,37 @@ func (f *fleet) finishParent(i int) time.Duration {
 	f.Run(time.Minute)
 	f.end(parent) // takes 50 ms
 	return f.until(time.Minute, func() bool { return f.processed(child.Name) }) + 50*time.Millisecond
+}
+
+// finishParents lets two shards come to their ends, one after the other and under different workers, whose child is listed.
+func (f *fleet) finishParents(i int) time.Duration {
+	up := f.up()
+	first, last := up[i*len(up)/4].Handlers[0].Shard, up[(i*len(up)/4+1)%len(up)].Handlers[0].Shard
+	child := engine.Shard{Name: fmt.Sprintf("merged-%d", i), Parents: slices.Sorted(slices.Values([]string{first, last}))}
+	f.source.Shards = append(slices.Clone(f.source.Shards), child)
+	f.Run(time.Minute)
+	f.end(first)
+	f.Run(2 * beat)
+	f.end(last) // takes 50 ms
+	return f.until(time.Minute, func() bool { return f.processed(child.Name) }) + 50*time.Millisecond
+}
+
+// splitAndMerge lets a shard be split and merged again. Its two halves come to their ends one after the other, mostly under
+// different workers.
+func (f *fleet) splitAndMerge(i int) time.Duration {
+	up := f.up()
+	root := up[i*len(up)/4].Handlers[0].Shard
+	left, right, merged := fmt.Sprintf("left-%d", i), fmt.Sprintf("right-%d", i), fmt.Sprintf("merged-%d", i)
+	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: left, Parents: []string{root}},
+		engine.Shard{Name: right, Parents: []string{root}}, engine.Shard{Name: merged, Parents: []string{left, right}})
+	f.Run(time.Minute)
+	f.end(root)
+	for _, half := range []string{left, right} {
+		f.until(time.Minute, func() bool { return f.processed(half) })
+		f.Run(2 * beat)
+		f.end(half) // takes 50 ms
+	}
+	return f.until(time.Minute, func() bool { return f.processed(merged) }) + 50*time.Millisecond
 }
 
 // failOnce lets a handler fail.

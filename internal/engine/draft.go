@@ -110,8 +110,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case !d.rows && len(layout.Torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
-	// A seat has no room for all its news: a listing of the rows shows the rest.
-	case !in.blind && in.facts.begun < d.begun && slices.ContainsFunc(in.Seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }):
+	// A seat has no room for all its news, or news that other planners had does not stand on any seat any more: a listing
+	// of the rows shows the rest.
+	case !in.blind && in.facts.begun < d.begun && (slices.ContainsFunc(in.Seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }) ||
+		in.facts.behind(in.Me.Incarnation, in.feed, in.plan)):
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group

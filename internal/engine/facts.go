@@ -437,3 +437,24 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 	}
 	return all, unknown
 }
+
+// behind reports whether a child waits for a parent that may be finished without this worker's knowledge: the plan does
+// not place the parent, because another worker has finished it and planned before this worker read that news.
+func (f *facts) behind(me lease.Incarnation, source *feed, plan lease.Plan) bool {
+	if f.begun == 0 || f.fresh(plan) {
+		return false
+	}
+	passed := func(name string) bool {
+		of, src := f.find(name), source.find(name)
+		switch {
+		case f.isPlaced(name):
+			return false
+		case of != nil:
+			return of.gone == 0 && !of.over()
+		}
+		return src != nil && src.listed && plan.By.Incarnation != me && f.ready(src.Parents, source) // it would be placed
+	}
+	return slices.ContainsFunc(source.shards, func(s sourced) bool {
+		return s.listed && !f.isPlaced(s.Name) && f.find(s.Name) == nil && slices.ContainsFunc(s.Parents, passed)
+	})
+}
