@@ -200,9 +200,7 @@ func (e *Engine) says() lease.Says {
 func (e *Engine) report() {
 	f, t := &e.faults, &e.turn
 	e.scan(e, &e.seat)
-	if f.unread.keep(t, &e.reads.rows) {
-		e.decline()
-	}
+	f.unread.keep(t, &e.reads.rows)
 	f.keepStale(t, &e.fleet)
 	if f.misjudged.on && !t.before(e.seat.hidden) {
 		f.misjudged.lower(t)
@@ -220,15 +218,6 @@ func (e *Engine) fails() bool {
 
 // resting reports whether this worker takes no shard at present.
 func (e *Engine) resting() bool { return e.health.resting(&e.turn) || e.faults.unread.on }
-
-// decline publishes which shards of its target this worker declines.
-func (e *Engine) decline() {
-	for _, s := range e.shards.all {
-		if s.aim.mine && e.shards.declines(&e.turn, s.name, e.resting(), &e.feed) {
-			e.news.add(&e.turn, lease.NewsDeclined, s.name, 0)
-		}
-	}
-}
 
 // replaceable reports whether another worker could take over the shards of this one.
 func (e *Engine) replaceable() bool { return e.seat.capable() && !e.leave.on && e.others() }
@@ -443,7 +432,11 @@ func (e *Engine) reconcile() {
 	recent := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.cfg.TTL)
 	lacked := func(name string) bool { return recent && e.facts.find(name) == nil }
 	doubted := e.shards.follow(t, e.seat.me, &e.follow.target, lacked, &e.feed)
-	e.decline()
+	for _, s := range e.shards.all {
+		if s.aim.mine && e.shards.declines(t, s.name, e.resting(), &e.feed) {
+			e.news.add(t, lease.NewsDeclined, s.name, 0)
+		}
+	}
 	e.reads.expect(t, e.watch.wishes.WriteID)
 	if e.duty.light { // it does not poll, so what it knows of the source grows old
 		e.feed.forget(func(name string) bool { s := e.shards.find(name); return s != nil && (s.aim.mine || s.t != nil) })

@@ -40,8 +40,9 @@ func (f *unread) saw(t *turn, kind lease.Kind, err error) {
 	}
 }
 
-// keep begins and ends the fault, and reports whether it begins. rows is the listing of all rows.
-func (f *unread) keep(t *turn, rows *read) (begins bool) {
+// keep begins and ends the fault. rows is the listing of all rows. When the fault begins, a plan is due because the worker is
+// unwell, and with that plan it declines what it does not hold.
+func (f *unread) keep(t *turn, rows *read) {
 	since := Never
 	for kind, at := range f.failing {
 		switch {
@@ -60,7 +61,5 @@ func (f *unread) keep(t *turn, rows *read) (begins bool) {
 		f.lower(t)
 	case !f.on && since < Never && !t.before(since.Add(mostLag*t.beat)):
 		f.raise(t, since, "", errUnread)
-		return true
 	}
-	return false
 }
