@@ -57,7 +57,7 @@ func (w *Worker) Healthy() error {
 // may hold shards, and if every shard of the group has a worker with room for it; otherwise it
 // returns the reason. A worker that plans has to list its source first, and can be ready
 // although the source lists no shards. A worker is not ready while it takes a new
-// seat after it lost one, after the table was restored, and when it shuts down. If the worker
+// seat after it lost one, while its reads of the table fail, after the table was restored, and when it shuts down. If the worker
 // waits for the store or for the source, the reason includes the latest error of that one.
 //
 // Ready is for traffic and for rollouts.
@@ -82,6 +82,8 @@ func (w *Worker) Ready() error {
 		return w.because("it has no seat yet", s.StoreFault)
 	case !s.Proven:
 		return w.because("the store has not confirmed yet that the table is the one it was", s.StoreFault)
+	case s.Unread != nil:
+		return w.because(s.Unread.Error(), s.StoreFault)
 	case w.ready && s.Unplaced.Count > 0:
 		return w.reason("no worker of the group has room for %d shards: %.64q", s.Unplaced.Count, s.Unplaced.Shards)
 	case w.ready:

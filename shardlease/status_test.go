@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -387,6 +389,31 @@ func TestUnverifiedWorkerIsNotReady(t *testing.T) {
 		}
 		link.OnVerify(nil)
 		s.within(time.Minute, "the worker is ready", func() bool { return a.Ready() == nil })
+	})
+}
+
+// TestDeafWorkerIsNotReady: the heartbeats of a worker are stored, and its reads are denied. It is not ready, tells why, and
+// keeps what it holds.
+func TestDeafWorkerIsNotReady(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, denied := newStage(t, 2), errors.New("access denied")
+		link := storetest.NewLink(s.store)
+		a := s.enterOn(link, "a", shardlease.Config{Handoff: rebalance.Eager}, nil)
+		s.within(time.Second, "a holds all", func() bool { return s.running()["a"] == 2 && a.Ready() == nil })
+		link.OnGet(func(context.Context, lease.Key, func() (lease.Record, error)) (lease.Record, error) {
+			return nil, denied
+		})
+		link.OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+			return func(yield func(lease.Record, error) bool) { yield(nil, denied) }
+		})
+		time.Sleep(2 * ttl)
+		expect(t, a.Worker, http.StatusOK, "reads of the table fail: access denied")
+		if told := a.of(event.Unwell); len(told) != 1 || s.running()["a"] != 2 {
+			t.Errorf("%v; running: %v", told, s.running())
+		}
+		link.OnGet(nil)
+		link.OnList(nil)
+		s.within(2*beat, "the worker is ready", func() bool { return a.Ready() == nil })
 	})
 }
 

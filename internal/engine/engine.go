@@ -58,6 +58,7 @@ func (e *Engine) take(in Input) {
 	case Listed:
 		e.listed(in)
 	case Got:
+		e.faults.unread.saw(t, in.Key.Kind, in.Err)
 		e.got(in)
 	case Settled:
 		e.settled(in)
@@ -148,7 +149,7 @@ func (e *Engine) live() {
 	// A shard that is no longer assigned stays declined while this worker's source lacks it: no plan gives it back.
 	e.news.drop(t, func(n lease.News) bool {
 		return n.Kind == lease.NewsDeclined &&
-			!e.shards.declines(t, n.Shard, e.health.resting(t), &e.feed) && !e.feed.bars(t, n.Shard)
+			!e.shards.declines(t, n.Shard, e.resting(), &e.feed) && !e.feed.bars(t, n.Shard)
 	})
 	if e.fleet.sessions && e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // a group of sessions has no plan: no successor will come
@@ -183,8 +184,11 @@ func (e *Engine) says() lease.Says {
 	t := &e.turn
 	health := e.health.says(t, &e.faults.silent)
 	health.NoSource = e.feed.blind()
+	if f := &e.faults.unread; f.on && health.Unwell == "" {
+		health.Unwell, health.UnwellSince = errUnread.Error(), t.now.Wall.Add(-t.now.Mono.Sub(f.since))
+	}
 	says := lease.Says{ // Freed counts the changes of the news
-		Leaving: e.leave.on, Freed: e.news.count, Revision: e.revision(), Missing: e.follow.missing,
+		Leaving: e.leave.on, Freed: e.news.count, Revision: e.follow.revision, Missing: e.follow.missing,
 		Health: health, Wants: e.shards.wants(), Address: e.seat.address(t),
 	}
 	says.News, says.NewsLeft = e.news.says()
@@ -196,6 +200,7 @@ func (e *Engine) says() lease.Says {
 func (e *Engine) report() {
 	f, t := &e.faults, &e.turn
 	e.scan(e, &e.seat)
+	f.unread.keep(t, &e.reads.rows)
 	f.keepStale(t, &e.fleet)
 	if f.misjudged.on && !t.before(e.seat.hidden) {
 		f.misjudged.lower(t)
@@ -210,6 +215,9 @@ func (e *Engine) fails() bool {
 	return e.reads.fails() || e.peers.fails() || e.owners.fails() || e.draft.fails() ||
 		e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0
 }
+
+// resting reports whether this worker takes no shard at present.
+func (e *Engine) resting() bool { return e.health.resting(&e.turn) || e.faults.unread.on }
 
 // replaceable reports whether another worker could take over the shards of this one.
 func (e *Engine) replaceable() bool { return e.seat.capable() && !e.leave.on && e.others() }
@@ -425,7 +433,7 @@ func (e *Engine) reconcile() {
 	lacked := func(name string) bool { return recent && e.facts.find(name) == nil }
 	doubted := e.shards.follow(t, e.seat.me, &e.follow.target, lacked, &e.feed)
 	for _, s := range e.shards.all {
-		if s.aim.mine && e.shards.declines(t, s.name, e.health.resting(t), &e.feed) {
+		if s.aim.mine && e.shards.declines(t, s.name, e.resting(), &e.feed) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
@@ -474,6 +482,10 @@ func (e *Engine) keepPlanning() {
 // considerPlan begins a draft if a plan is due. Otherwise it wants the listings without which the worker cannot tell.
 func (e *Engine) considerPlan() {
 	t, r := &e.turn, &e.reads
+	if e.lag.keep(t, &e.fleet, &e.facts) {
+		r.targets.wanted, r.rows.wanted = true, true
+	}
+	e.watch.check = e.watch.check || len(e.lag.stalls) > 0
 	found := e.consider(t, &e.facts, &e.feed)
 	if !found.looked {
 		return
@@ -496,7 +508,7 @@ func (e *Engine) gather() {
 	switch e.draft.gather(t, stage{
 		Input: layout.Input{
 			Seats: seats, Still: t.now.Mono >= w.still(e.peers.changed) && !e.manyLate(t, len(seats)),
-			Me: e.seat.row, Bars: func(shard string) bool { return e.feed.bars(t, shard) },
+			Stalls: e.lag.stalls, Me: e.seat.row, Bars: func(shard string) bool { return e.feed.bars(t, shard) },
 		},
 		plan: w.plan, spoilt: w.spoilt != nil, stored: w.wishes, begun: e.peers.begun, facts: &e.facts, feed: &e.feed,
 		blind:  e.reads.rows.try.tries > 0,

@@ -58,6 +58,7 @@ type fault struct {
 // Faults are all faults that this worker may have. They are kept when the seat is lost.
 type faults struct {
 	store    fault   // a call of the store was not answered, or a record cannot be written
+	unread   unread  // reads of the table fail
 	slow     fault   // the store takes too long to answer for the lease time
 	commits  fault   // the table has accepted no marks for CommitTimeout
 	source   fault   // the source cannot be listed
@@ -100,7 +101,7 @@ type malformedRecord struct {
 // newFaults returns the faults of a worker that has met none.
 func newFaults() faults {
 	return faults{
-		store: fault{kind: event.StoreFault}, slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
+		store: fault{kind: event.StoreFault}, unread: noUnread(), slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
 		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
 		stale: fault{kind: event.PlanStale}, unwatched: fault{kind: event.Unwatched}, deaf: fault{kind: event.Unwatched},
@@ -272,7 +273,7 @@ func (f *faults) scans(t *turn) (now bool) {
 // keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
 	for _, fault := range []*fault{
-		&f.store, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale,
+		&f.store, &f.unread.fault, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale,
 		&f.unwatched, &f.deaf, &f.misjudged,
 	} {
 		fault.keep(t)

@@ -35,6 +35,7 @@ type fleet struct {
 	watch  watch
 	duty   duty
 	proofs proofs
+	lag    lag
 
 	sessions bool // the group is one of sessions, and no worker may claim anything in it
 	planned  bool // this worker has seen a plan: the group is one of workers, whatever record replaces the plan later

@@ -69,6 +69,7 @@ func (e *Engine) listed(in Listed) {
 	case of == &r.rows:
 		most = 4
 	}
+	e.faults.unread.saw(t, of.kind, in.Err)
 	if !of.answered(t, r.away, most, in.Err) {
 		if !e.faults.rows.waits(t, in.Err) {
 			t.failedNow("", in.Err)
@@ -157,6 +158,7 @@ func (e *Engine) sawSeats(in Listed) {
 	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
 	}
+	e.peers.follow(t, &e.watch.plan)
 	e.shards.look(t, e.watch.looks, e.seat.me)
 	e.watch.looks = nil
 	if e.watching() { // the others leave the report to those that list the seats all the time

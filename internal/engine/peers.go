@@ -66,6 +66,7 @@ func (p *peers) dead(inc lease.Incarnation, written lease.WriteID, in sighting) 
 type peer struct {
 	seat       lease.Seat
 	since      Instant       // when its present heartbeat was first seen
+	lags       Instant       // since when its worker does not follow the plan; 0: it does
 	suspect    bool          // it has missed a heartbeat
 	unreadable bool          // the seat exists and cannot be read
 	spoilt     lease.WriteID // the write that made it so
@@ -226,7 +227,11 @@ func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
 		t.report(event.Event{Kind: event.PeerLeaving, Peer: seat.Name})
 	}
 	changed = seat.Leaving != old.seat.Leaving || seat.Confirmed() != old.seat.Confirmed() || seat.MaxShards != old.seat.MaxShards
-	return peer{seat: seat, since: t.now.Mono}, changed
+	now = peer{seat: seat, since: t.now.Mono}
+	if seat.Revision == old.seat.Revision { // otherwise it follows, if late
+		now.lags = old.lags
+	}
+	return now, changed
 }
 
 // watchSpoilt takes one seat that cannot be read, and reports whether it could be until now.

@@ -38,8 +38,9 @@ type read struct {
 	id     serial
 	begun  order // the step in which it was sent
 	sent   bool
-	lax    bool    // it is eventually consistent
-	limit  int     // how many records it returns at most; 0: all
+	lax    bool // it is eventually consistent
+	limit  int  // how many records it returns at most; 0: all
+	kind   lease.Kind
 	wanted bool    // one is wanted that begins from now on
 	next   Instant // when the next is due; Never for a kind that is read only when it is wanted
 	asked  Instant // when it was sent
@@ -71,7 +72,7 @@ func (r *read) due(t *turn) bool {
 // send lists the records. An eventually consistent listing does not satisfy a wish for one that begins from now on.
 func (r *read) send(t *turn, q lease.Query) {
 	t.reads++
-	r.id, r.begun, r.asked, r.sent, r.lax, r.limit = t.reads, t.step, t.now.Mono, true, q.Eventually, q.Limit
+	r.id, r.begun, r.asked, r.sent, r.lax, r.limit, r.kind = t.reads, t.step, t.now.Mono, true, q.Eventually, q.Limit, q.Kind
 	r.wanted = r.wanted && r.lax
 	r.next = Never
 	q.Group = t.cfg.Group

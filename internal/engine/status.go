@@ -39,6 +39,7 @@ type Status struct {
 	Unplaced    Fault // the plan has no worker with room for these shards
 	Unwell      Fault // handlers of these shards have failed in a row
 
+	Unread      error // reads of the table fail: it does not follow the plan
 	StoreFault  error // the latest error of the store, while that fault lasts
 	SourceFault error // the latest error of the source, while that fault lasts
 }
@@ -58,6 +59,7 @@ func (e *Engine) Status() Status {
 	s.Sourced = e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn)
 	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
 	s.Revision, s.Settled = e.revision(), e.follow.settles(e.revision(), e.shards.all)
+	s.Unread = e.faults.unread.err
 	s.SourceFault, s.Unwell = e.faults.source.err, e.faults.unwell.shown()
 	for _, of := range e.shards.all {
 		if of.ask != nil {

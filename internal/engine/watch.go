@@ -254,7 +254,7 @@ func (f *fleet) due(t *turn, seats []lease.Seat, added bool) bool {
 	}
 	at := max(w.again, w.waits.Add(f.delay(seats, abandoned)), w.stays(f.reserve()))
 	gone := func(inc lease.Incarnation) bool { return seatOf(seats, inc) == rebalance.Nobody }
-	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || w.orphans || added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
+	urgent := w.plan.Revision == 0 || w.plan.Unplaced > 0 || len(f.lag.stalls) > 0 || w.orphans || added || abandoned || slices.ContainsFunc(w.plan.Watchers, gone)
 	if !urgent && f.manyLate(t, len(seats)) {
 		return false
 	}
@@ -285,7 +285,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 		maker := w.plan.By.Incarnation
 		over := maker == f.seat.me || f.peers.find(maker) == nil || !t.before(w.since.Add(openFor<<w.replaced))
 		return over, over
-	case added || len(w.strays) > 0:
+	case added || len(w.strays) > 0 || len(f.lag.stalls) > 0:
 		return true, false
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it

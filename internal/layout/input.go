@@ -21,11 +21,24 @@ type Input struct {
 	Broken  []lease.Incarnation // the targets of these workers cannot be read
 	Shards  []rebalance.Place   // those that need a worker, sorted by name. The owners are the workers to which they are assigned
 	Still   bool                // the seats stand still: held shards may move
+	Stalls  []Stall             // sorted
 
 	// Me is the seat of the worker that plans, which it knows also where nobody can read it. Bars reports whether the
 	// source of that worker no longer lists a shard. Both are zero if nobody plans, and somebody only looks.
 	Me   lease.Seat
 	Bars func(shard string) bool
+}
+
+// A Stall is a shard that no worker holds, because the worker to which it is assigned beats and does not take it. It
+// counts as declined by that worker.
+type Stall struct {
+	Worker lease.Incarnation
+	Shard  string
+}
+
+// Compare orders stalls by worker and shard.
+func (s Stall) Compare(other Stall) int {
+	return cmp.Or(cmp.Compare(s.Worker, other.Worker), cmp.Compare(s.Shard, other.Shard))
 }
 
 // The kinds of news that only workers need.
@@ -47,10 +60,16 @@ func (in *Input) Says(at int, shard string, kinds ...lease.NewsKind) bool {
 	})
 }
 
-// Declines reports whether a worker cannot have the shard: it says so, or it is the one that plans and knows it.
+// Declines reports whether a worker cannot have the shard: it says so, it does not take it, or it is the one that plans
+// and knows it.
 func (in *Input) Declines(at int, shard string) bool {
-	return in.Says(at, shard, lease.NewsDeclined) ||
+	return in.Says(at, shard, lease.NewsDeclined) || at >= 0 && in.stalls(in.Seats[at].Incarnation, shard) ||
 		at >= 0 && in.Bars != nil && in.Seats[at].Incarnation == in.Me.Incarnation && in.Bars(shard)
+}
+
+func (in *Input) stalls(worker lease.Incarnation, shard string) bool {
+	_, is := slices.BinarySearchFunc(in.Stalls, Stall{worker, shard}, Stall.Compare)
+	return is
 }
 
 // Declined reports whether no worker can have the shard at present.

@@ -15,7 +15,7 @@ func seatMutants() []mutant {
 			swap(`if cause, over := mine.fence(t); over { _ }; of.take(in)`,
 				`of.take(in); if cause, over := mine.fence(t); over { of.loseSeat(cause, nil) }`), inEngine, "TestNoWriteAfterWakingUp"},
 		{"the time of a heartbeat counts from when it was first seen", "internal/engine.peers.watch",
-			swap(`return peer{seat: seat, since: $now}, changed`, `return peer{seat: seat, since: $now - Instant(seat.TTL)}, changed`),
+			swap(`now = peer{seat: seat, since: $now}`, `now = peer{seat: seat, since: $now - Instant(seat.TTL)}`),
 			inEngine, "TestFleetLife"},
 		{"a seat that is about to expire is polled more often", "internal/engine.peers.pace",
 			swap(`paceDying`, `t.beat`), inEngine, "TestCrashIsNoticedTogether"},

@@ -115,7 +115,7 @@ func (r *recorder) changes(w lease.Write) (list []string) {
 		if next.Revision == 0 {
 			add("freed", number(old.Freed), number(next.Freed))
 		}
-		add("knows plan", r.revision(old.Revision), r.revision(next.Revision))
+		add("follows plan", r.revision(old.Revision), r.revision(next.Revision))
 		list = append(list, r.says(next.Says)...)
 	case lease.Row:
 		old, ok := w.Old.(lease.Row)

@@ -19,7 +19,7 @@ type Says struct {
 	// Freed has grown since the last one.
 	Freed int64
 
-	Revision int64 // the newest revision of the plan that the worker knows; 0: none
+	Revision int64 // the revision of the plan that the worker follows; 0: none
 	Settled  bool  // the worker holds what its target of this revision says; for people, and only with a revision
 	// Missing is the complete revision of which the worker found no target of its own. It counts
 	// while it is the revision of the plan: then the planner makes the targets again from the

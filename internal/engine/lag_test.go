@@ -1,0 +1,150 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestWorkerThatDoesNotFollow: reads of one worker fail, all or those of one kind, while its writes pass, and another worker
+// leaves or dies. Others have the shards that the plan gives to the first one within a lease time, a heartbeat and two
+// seconds of the plan that gives them. It keeps what it holds, and says on its seat and by an event that it is unwell. When its reads pass again it gets its share.
+func TestWorkerThatDoesNotFollow(t *testing.T) {
+	t.Parallel()
+	for name, kinds := range map[string][]lease.Kind{
+		"all": {lease.KindSeat, lease.KindTarget, lease.KindLease}, "seats": {lease.KindSeat}, "targets": {lease.KindTarget}, "rows": {lease.KindLease},
+	} {
+		for first := range 3 { // the first watcher, or another
+			for _, dies := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/worker %d/another dies %v", name, first, dies), func(t *testing.T) {
+					f := newFleet(t, 12, 3, rebalance.Eager)
+					a, b := f.up()[first], f.up()[(first+1)%3]
+					f.Run(f.config.Audit) // all know that the rows exist
+					f.loseReads(kinds, a)
+					held := slices.Clone(a.Handlers)
+					f.Run(2 * beat)
+					limit := leaseTime + beat + 2*time.Second
+					if dies {
+						limit += leaseTime
+						b.kill()
+					} else {
+						b.Input(engine.Stop{})
+					}
+					f.until(f.config.Drain+time.Second, func() bool { return !f.held() })
+					if took := f.until(time.Minute, f.held); took > limit {
+						t.Errorf("all shards have a worker after %v", took)
+					}
+					f.Run(10 * time.Minute)
+					for _, h := range held {
+						if !a.holds(h.Shard) {
+							t.Errorf("%s was taken from it", h.Shard)
+						}
+					}
+					if !f.held() || len(a.told(event.Unwell)) == 0 || f.seat(a).Health.Unwell == "" {
+						t.Errorf("all held: %v; %v; %v", f.held(), a.told(event.Unwell), f.seat(a).Health)
+					}
+					f.deaf = nil
+					f.until(time.Minute, f.even)
+					f.Run(20 * time.Second)
+					if told := a.told(event.Unwell); !told[len(told)-1].Over || f.seat(a).Health.Unwell != "" {
+						t.Errorf("%v; %v", told, f.seat(a).Health)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestNobodyReads: the reads of all workers fail for ten minutes. Every shard stays with its worker.
+func TestNobodyReads(t *testing.T) {
+	f := newFleet(t, 12, 3, rebalance.Eager)
+	f.loseReads([]lease.Kind{lease.KindSeat, lease.KindTarget, lease.KindLease}, f.up()...)
+	starts := f.starts
+	f.Run(10 * time.Minute)
+	if f.deaf = nil; !f.even() {
+		t.Errorf("%v", f.counts())
+	}
+	f.Run(time.Minute)
+	if f.starts != starts || !f.even() {
+		t.Errorf("%d tenures began; %v", f.starts-starts, f.counts())
+	}
+}
+
+// TestSeatThatOnlyBeats: a seat is there whose worker follows no plan: it is of another version, or stuck. Others take its
+// share within two lease times.
+func TestSeatThatOnlyBeats(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		seatThatOnlyBeats(t, dies)
+	}
+}
+
+func seatThatOnlyBeats(t *testing.T, dies bool) {
+	f := newFleet(t, 12, 2, rebalance.Eager)
+	f.Run(time.Minute)
+	ghost := lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: 24 * time.Hour}
+	f.write(protocol.Sit(ghost, f.stamp()))
+	r, _ := f.store.Get(t.Context(), ghost.Key())
+	ghost = r.(lease.Seat)
+	f.write(protocol.NextBeat(ghost, lease.Says{}, f.stamp()))
+	f.Run(time.Minute)
+	if dies {
+		f.nodes[0].kill()
+	} else {
+		f.nodes[0].Input(engine.Stop{})
+	}
+	f.until(time.Minute, func() bool { return !f.held() })
+	f.until(4*f.config.TTL, func() bool { return len(f.nodes[1].Handlers) == 12 })
+	f.join()
+	f.until(4*f.config.TTL, func() bool { return len(f.nodes[1].Handlers)+len(f.nodes[2].Handlers) == 12 })
+}
+
+// TestSlowReaderKeepsItsShards: a worker that reads its target only after two heartbeats has it to itself.
+func TestSlowReaderKeepsItsShards(t *testing.T) {
+	for i := range 3 { // the slow worker writes the plan itself, or another does
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		a, b := f.up()[i], f.up()[(i+1)%3]
+		f.slow = func(n *member, o engine.Output) time.Duration {
+			if get, ok := o.(engine.Get); ok && n == a && get.Key.Kind == lease.KindTarget {
+				return beat + beat/2
+			}
+			return 0
+		}
+		before := f.plan().Revision
+		b.kill()
+		f.Run(time.Minute)
+		if now := f.plan().Revision; now != before+1 || !f.even() {
+			t.Errorf("%d plans; %v", now-before, f.counts())
+		}
+	}
+}
+
+// loseReads lets reads of these kinds fail.
+func (f *fleet) loseReads(kinds []lease.Kind, nodes ...*member) {
+	f.deaf = func(n *member, o engine.Output) bool {
+		if !slices.Contains(nodes, n) || !slices.Contains(kinds, reads(o)) {
+			return false
+		}
+		n.Answer(10*time.Millisecond, virtual.Unanswered(o, errors.New("no answer")))
+		return true
+	}
+}
+
+// reads returns the kind of records that a call reads; 0: it is no read.
+func reads(o engine.Output) lease.Kind {
+	switch o := o.(type) {
+	case engine.List:
+		return o.Query.Kind
+	case engine.Get:
+		return o.Key.Kind
+	}
+	return 0
+}

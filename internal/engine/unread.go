@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Reads that fail while heartbeats are stored: the worker lives, and cannot follow the plan or take a shard.
+//
+//	a read fails → none of that kind passes for three heartbeats: the fault begins → one passes: it ends
+//
+// Called by the spine: saw with the answer to each read, keep in each step.
+//
+// While the fault lasts, the worker says on its seat that it is unwell and declines what it does not hold, so that plans
+// give it to others. It keeps what it holds.
+//
+// Invariant: the read of a row may fail because of that row, or because single reads are denied. Before such reads count,
+// all rows are listed; if that passes, the listing shows what the reads would have.
+
+var errUnread = errors.New("reads of the table fail")
+
+// An unread is that fault.
+type unread struct {
+	fault
+	failing [lease.KindWishes + 1]Instant // by kind of the records: since when no read has passed; 0: the last one has
+	again   Instant                       // not before are the rows listed for this again
+}
+
+func noUnread() unread { return unread{fault: fault{kind: event.Unwell}} }
+
+// saw takes the answer to a read.
+func (f *unread) saw(t *turn, kind lease.Kind, err error) {
+	if at := &f.failing[kind]; err == nil || malformed(err) {
+		*at = 0
+	} else {
+		*at = cmp.Or(*at, t.now.Mono)
+	}
+}
+
+// keep begins and ends the fault. rows is the listing of all rows. When the fault begins, a plan is due because the worker is
+// unwell, and with that plan it declines what it does not hold.
+func (f *unread) keep(t *turn, rows *read) {
+	since := Never
+	for kind, at := range f.failing {
+		switch {
+		case at == 0:
+			continue
+		case lease.Kind(kind) == lease.KindLease && rows.try.tries == 0:
+			if due := max(at.Add((mostLag-1)*t.beat), f.again); !t.before(due) && !rows.sent {
+				rows.wanted, f.again = true, t.now.Mono.Add(t.cfg.Audit)
+			}
+		default:
+			since = min(since, at)
+		}
+	}
+	switch {
+	case f.failing == [len(f.failing)]Instant{}:
+		f.lower(t)
+	case !f.on && since < Never && !t.before(since.Add(mostLag*t.beat)):
+		f.raise(t, since, "", errUnread)
+	}
+}
