@@ -298,7 +298,7 @@ func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 	}
 	late := a.net.Pending()
 	for range late {
-		if err := a.net.Release(0); err != nil {
+		if _, err := a.net.Release(0); err != nil {
 			t.Fatal(err)
 		}
 	}
