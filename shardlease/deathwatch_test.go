@@ -489,7 +489,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	}
 	clients.Wait()
 	p.note(time.Now())
-	if longest := p.slowest(); longest > fixture.Size(3*time.Second*9/10, 2*time.Second) { // on a busy machine, the lease stays valid
+	if longest := p.slowest(); longest == 0 || longest > fixture.Size(3*time.Second*9/10, 2*time.Second) { // on a busy machine, the lease stays valid
 		t.Errorf("%v between two heartbeats", longest)
 	}
 }
