@@ -22,6 +22,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // A fleet is a set of workers. Each worker has its own store and network connection; all
@@ -56,42 +57,36 @@ func (m *member) Do(request *http.Request) (*http.Response, error) {
 	return m.f.Do(request)
 }
 
-// queued is a store in memory whose calls wait, are cut off and are repeated like those of a
+// queued returns a link to a store in memory, on which calls wait, are cut off and are repeated like those of a
 // Store. It does not use the SDK, so it is fast enough for fleets that make thousands of
 // requests a second.
-type queued struct {
-	lease.Store
-	calls *reading
-	fleet *fleet
-}
-
-func (q *queued) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	return call(ctx, q.calls, k, func(ctx context.Context) (lease.Record, error) {
-		return answered(q.fleet.work(ctx), func() (lease.Record, error) { return q.Store.Get(ctx, k) })
+func (f *fleet) queued() *storetest.Link {
+	link, calls := storetest.NewLink(f.memory), newReading(nil, "leases", Options{}.withDefaults())
+	link.OnGet(func(ctx context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		return call(ctx, calls, k, func(ctx context.Context) (lease.Record, error) { return answered(f.work(ctx), send) })
 	})
-}
-
-func (q *queued) List(ctx context.Context, query lease.Query) iter.Seq2[lease.Record, error] {
-	_, err := call(ctx, q.calls, lease.Key{Group: query.Group, Kind: query.Kind}, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.fleet.work(ctx) })
-	if err != nil {
-		return func(yield func(lease.Record, error) bool) { yield(nil, err) }
-	}
-	return q.Store.List(ctx, query)
-}
-
-func (q *queued) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	var refused error
-	r, err := callAs(ctx, q.calls, classOf(w), w.Key(), func(ctx context.Context) (r lease.Record, err error) {
-		if q.fleet.mute.Load() && w.Key().Kind == lease.KindLease {
-			<-ctx.Done()
-			return nil, ctx.Err()
+	link.OnList(func(ctx context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		_, err := call(ctx, calls, lease.Key{Group: q.Group, Kind: q.Kind}, func(ctx context.Context) (struct{}, error) { return struct{}{}, f.work(ctx) })
+		if err != nil {
+			return func(yield func(lease.Record, error) bool) { yield(nil, err) }
 		}
-		return answered(q.fleet.work(ctx), func() (lease.Record, error) {
-			r, refused = q.Store.Write(ctx, w)
-			return r, nil
-		})
+		return send()
 	})
-	return r, cmp.Or(err, refused)
+	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		var refused error
+		r, err := callAs(ctx, calls, classOf(w), w.Key(), func(ctx context.Context) (r lease.Record, err error) {
+			if f.mute.Load() && w.Key().Kind == lease.KindLease {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return answered(f.work(ctx), func() (lease.Record, error) {
+				r, refused = send()
+				return r, nil
+			})
+		})
+		return r, cmp.Or(err, refused)
+	})
+	return link
 }
 
 // answered returns err, or the result of then if err is nil.
@@ -128,7 +123,7 @@ func (f *fleet) join(name string) *member {
 	}
 	var store lease.Store
 	if f.memory != nil {
-		store = &queued{Store: f.memory, calls: newReading(nil, "leases", Options{}.withDefaults()), fleet: f}
+		store = f.queued()
 	} else {
 		store = f.open(f.T, m, Options{})
 	}

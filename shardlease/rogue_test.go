@@ -20,8 +20,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A rogue implements all interfaces of user code that a worker calls. Until a given time,
-// one of its hooks misbehaves.
+// A rogue implements all interfaces of user code that a worker calls, a store among them, and so is no
+// storetest.Link. Until a given time, one of its hooks misbehaves.
 type rogue struct {
 	lease.Store
 	source shardlease.Source

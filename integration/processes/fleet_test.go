@@ -5,6 +5,7 @@ package processes
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,21 +25,17 @@ import (
 // A fleet is a set of worker processes with one table, one proxy, one register and one judge.
 type fleet struct {
 	*testing.T
+	fleetConfig
 	judge    *judge
 	proxy    *proxy
 	register *register
 	chance   *rand.Rand
 	table    string
-	shards   int
-	pause    time.Duration
-	commit   time.Duration
-	buckets  int
-	watchful bool // workers have a deathwatch
 	slots    []*process
 	spared   int // how many slots are never attacked
 	started  []*process
 	watching sync.WaitGroup
-	over     chan struct{}
+	over     context.CancelFunc
 
 	kills, stops, cuts map[phase]int
 	missed             map[phase]int // ambushes that no process reached
@@ -62,15 +59,16 @@ type process struct {
 func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{
-		T: t, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t),
-		shards: c.shards, pause: c.pause, commit: c.commit, buckets: c.buckets, watchful: c.deathwatch, slots: make([]*process, c.workers), over: make(chan struct{}),
+		T: t, fleetConfig: c, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t), slots: make([]*process, c.workers),
 		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
 	}
 	f.judge.record(t)
 	f.judge.watchful = c.deathwatch
 	f.register = newRegister(t, c.register, f.judge.saw)
 	f.proxy = newProxy(t, c, f.judge.saw)
-	f.watching.Go(f.watch)
+	ctx, over := context.WithCancel(context.Background())
+	f.over = over
+	f.watching.Go(func() { local.Stalls(ctx, stallTick, f.stalled) })
 	t.Cleanup(f.end)
 	for slot := range f.slots {
 		f.enter(slot)
@@ -81,17 +79,10 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 	return f
 }
 
-// watch measures how late this process is scheduled, which also runs the proxy and the register.
-func (f *fleet) watch() {
-	for last := time.Now(); ; last = time.Now() {
-		select {
-		case <-time.After(stallTick):
-		case <-f.over:
-			return
-		}
-		if late := time.Since(last) - stallTick; late > stallFrom {
-			f.judge.saw(entry{Kind: stalled, For: late})
-		}
+// stalled reports how late this process was scheduled, which also runs the proxy and the register.
+func (f *fleet) stalled(late time.Duration) {
+	if late > stallFrom {
+		f.judge.saw(entry{Kind: stalled, For: late})
 	}
 }
 
@@ -102,7 +93,7 @@ func (f *fleet) enter(slot int) *process {
 	ordersText, err := json.Marshal(orders{
 		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.proxy.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
-		Pause: f.pause, Commit: f.commit, Buckets: f.buckets, Deathwatch: f.watchful,
+		Pause: f.pause, Commit: f.commit, Buckets: f.buckets, Deathwatch: f.deathwatch,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -193,11 +184,7 @@ func (f *fleet) end() {
 			<-p.done
 		}
 	}
-	select {
-	case <-f.over:
-	default:
-		close(f.over)
-	}
+	f.over()
 	f.watching.Wait()
 }
 

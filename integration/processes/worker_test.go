@@ -84,7 +84,7 @@ func TestProcessWorker(t *testing.T) {
 	// If the parent is dead, the proxy is gone too, and the graceful shutdown cannot complete.
 	context.AfterFunc(ctx, func() { time.AfterFunc(30*time.Second, func() { os.Exit(3) }) })
 	var watch sync.WaitGroup
-	watch.Go(func() { s.watch(ctx) })
+	watch.Go(func() { local.Stalls(ctx, stallTick, s.stalled()) })
 	if err := s.run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -208,17 +208,15 @@ const (
 	statsEvery = time.Second
 )
 
-// watch reports how late this process is scheduled, and how much memory it uses.
-func (s *station) watch(ctx context.Context) {
+// stalled returns a function that reports how late this process was scheduled, and now and then how much memory it uses.
+func (s *station) stalled() func(late time.Duration) {
 	var stats time.Time
-	for last := time.Now(); ctx.Err() == nil; {
-		<-time.After(stallTick)
-		now := time.Now()
-		if late := now.Sub(last) - stallTick; late > stallFrom {
+	return func(late time.Duration) {
+		if late > stallFrom {
 			s.send(entry{Kind: stalled, For: late})
 		}
-		if last = now; now.Sub(stats) > statsEvery {
-			stats = now
+		if time.Since(stats) > statsEvery {
+			stats = time.Now()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
 			s.send(entry{Kind: measured, Goroutines: runtime.NumGoroutine(), Handlers: int(s.handlers.Load()), Heap: m.HeapAlloc})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/integration/internal/fleet"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -34,18 +35,18 @@ func TestCostsOfASettledFleet(t *testing.T) {
 		t.Run(fmt.Sprint(p.shards, " shards in ", max(p.buckets, 1)), func(t *testing.T) {
 			t.Parallel()
 			p.table, p.mode, p.metered = table, rebalance.Eager, true
-			undisturbed(t, p, 3, func(s *fleet, staff []string) error { return settledCosts(s, len(staff)) })
+			undisturbed(t, p, 3, func(s *measured, staff []string) error { return settledCosts(s, len(staff)) })
 		})
 	}
 }
 
 // settledCosts counts the requests during a few heartbeats.
-func settledCosts(s *fleet, workers int) error {
+func settledCosts(s *measured, workers int) error {
 	before := s.sum()
 	s.bill()
-	fixture.Sleep(s.t, 4*s.plan.beat())
+	fixture.Sleep(s.T, 4*s.plan.beat())
 	b, sent := s.bill(), s.sum().plus(before, -1)
-	fmt.Fprintf(s.t.Output(), "%d beats, %d looks: %v\n", sent.beats, sent.looks, b)
+	fmt.Fprintf(s.Output(), "%d beats, %d looks: %v\n", sent.beats, sent.looks, b)
 	switch rest := sent.all - sent.beats - sent.looks; {
 	case sent.beats < workers || sent.looks > sent.beats+workers:
 		return fmt.Errorf("%d polls in %d heartbeats", sent.looks, sent.beats)
@@ -90,7 +91,7 @@ func TestCostsOfBuckets(t *testing.T) {
 			plan := fleetPlan{table: table, mode: rebalance.Eager, ttl: time.Second, shards: 64, audit: 3 * time.Second, buckets: buckets, metered: true}
 			f := newFleet(t, plan)
 			together(func() {
-				defer f.close()
+				defer f.Close()
 				f.start(workers)
 				f.rest()
 				f.audited(workers)
@@ -111,25 +112,25 @@ func TestCostsOfMoves(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			p := fleetPlan{table: table, mode: mode, shards: 12, pace: 20 * time.Millisecond, commit: checkpoint.Policy{Every: -1}}
-			undisturbed(t, p, 2, func(s *fleet, staff []string) error {
-				third := s.name()
-				join := s.moving(4, most, shared(append(staff, third)...), func() { s.enter(third) })
-				return errors.Join(join, s.moving(4, most, shared(staff...), func() { s.retire(third) }))
+			undisturbed(t, p, 2, func(s *measured, staff []string) error {
+				third := s.NextName()
+				join := s.moving(4, most, fleet.Shared(append(staff, third)...), func() { s.Start(third) })
+				return errors.Join(join, s.moving(4, most, fleet.Shared(staff...), func() { s.Worker(third).Stop() }))
 			})
 		})
 	}
 }
 
 // moving runs an action that should move so many shards, with at most so many writes each.
-func (s *fleet) moving(moves, writes int, until func(*book) bool, do func()) error {
+func (s *measured) moving(moves, writes int, until func(*fleet.Book) bool, do func()) error {
 	before, since := s.sum(), time.Now()
 	do()
 	if !s.soon(until) {
 		return errors.New("the fleet is not even again")
 	}
 	s.rest()
-	sent, moved := s.sum().plus(before, -1), len(s.moves(since))
-	fmt.Fprintf(s.t.Output(), "%d moves: %+v\n", moved, sent)
+	sent, moved := s.sum().plus(before, -1), len(s.Moves(since))
+	fmt.Fprintf(s.Output(), "%d moves: %+v\n", moved, sent)
 	if moved != moves {
 		return fmt.Errorf("%d shards moved, %d moves are enough", moved, moves)
 	}
@@ -141,19 +142,19 @@ func (s *fleet) moving(moves, writes int, until func(*book) bool, do func()) err
 
 // undisturbed repeats a try, each time in a new fleet at rest, until no heartbeat is late during one. An error in such an
 // undisturbed try is final.
-func undisturbed(t *testing.T, p fleetPlan, workers int, try func(s *fleet, staff []string) error) {
+func undisturbed(t *testing.T, p fleetPlan, workers int, try func(s *measured, staff []string) error) {
 	p.ttl = time.Second
 	for range costTries {
 		s, disturbed := newFleet(t, p), true
 		together(func() {
-			defer s.close()
-			staff := s.enlist(workers)
-			if !s.settle(shared(staff...)) {
+			defer s.Close()
+			staff := s.StartAll(workers)
+			if !s.settle(fleet.Shared(staff...)) {
 				return
 			}
-			before := s.trouble.Load()
+			before := s.Trouble.Load()
 			err := try(s, staff)
-			if disturbed = err != nil && s.trouble.Load() != before; err != nil && !disturbed {
+			if disturbed = err != nil && s.Trouble.Load() != before; err != nil && !disturbed {
 				t.Error(err)
 			}
 		})
@@ -168,27 +169,23 @@ func undisturbed(t *testing.T, p fleetPlan, workers int, try func(s *fleet, staf
 
 // soon waits until a condition holds, and reports whether it does. It may never hold: if the lease time is too short for
 // the machine, workers evict each other again and again.
-func (s *fleet) soon(holds func(*book) bool) bool {
-	select {
-	case <-s.watch(holds).met:
-		return true
-	case <-time.After(enough * s.plan.ttl):
-		return false
-	}
+func (s *measured) soon(holds func(*fleet.Book) bool) bool {
+	_, ok := s.Watch(holds).Within(enough * s.plan.ttl)
+	return ok
 }
 
 // settle waits until the shards are shared and the fleet has had no trouble for two lease times: a worker
 // that was evicted comes back, and its shards move once more.
-func (s *fleet) settle(even func(*book) bool) bool {
+func (s *measured) settle(even func(*fleet.Book) bool) bool {
 	for range 3 {
-		before := s.trouble.Load()
+		before := s.Trouble.Load()
 		if !s.soon(even) {
 			return false
 		}
-		fixture.Sleep(s.t, 2*s.plan.ttl)
+		fixture.Sleep(s.T, 2*s.plan.ttl)
 		s.rest()
 		s.quiet()
-		if s.trouble.Load() == before {
+		if s.Trouble.Load() == before {
 			return true
 		}
 	}

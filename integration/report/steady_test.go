@@ -39,8 +39,8 @@ func (r *report) steady() {
 				table: r.table, mode: rebalance.Eager, ttl: r.plan.slow, shards: n.shards,
 				pace: r.plan.between, commit: checkpoint.Policy{Marks: 1}, audit: r.plan.audit, metered: true,
 			})
-			s.marking.Store(false)
-			defer s.close()
+			s.Idle.Store(true)
+			defer s.Close()
 			func() {
 				starting.Lock() // a start makes many writes at once, and the meter two reads for each
 				defer starting.Unlock()
@@ -49,7 +49,7 @@ func (r *report) steady() {
 			s.rest()
 			fixture.Sleep(r.T, r.plan.audit/3) // all workers audit at about the same time; this moves both ends of the window between two audits
 			costs[i][0] = s.cost(n, r.plan.idle)
-			s.marking.Store(true)
+			s.Idle.Store(false)
 			fixture.Sleep(r.T, r.plan.between)
 			costs[i][1] = s.cost(n, r.plan.busy)
 			costs[i][1].busy = true
@@ -68,17 +68,17 @@ func (p fleetPlan) auditPeriod() time.Duration { return p.audit * 19 / 20 }
 
 // cost measures the fleet for so many audit periods. Most reads of a fleet with many shards are audits,
 // so a window that misses some audits would give a wrong figure.
-func (s *fleet) cost(n size, periods int) cost {
+func (s *measured) cost(n size, periods int) cost {
 	s.bill()
-	before, trouble, from := s.sum(), s.trouble.Load(), time.Now()
-	fixture.Sleep(s.t, time.Duration(periods)*s.plan.auditPeriod())
+	before, trouble, from := s.sum(), s.Trouble.Load(), time.Now()
+	fixture.Sleep(s.T, time.Duration(periods)*s.plan.auditPeriod())
 	b, sent, seconds := s.bill(), s.sum().plus(before, -1), time.Since(from).Seconds()
 	due := periods
 	if n.workers <= lease.MaxWatchers { // in a larger fleet only the first watcher audits
 		due *= n.workers
 	}
-	if 10*sent.listings < 9*due && s.trouble.Load() == trouble {
-		s.t.Errorf("%d × %d: the rows were listed %d times in %.0f s, want %d audits", n.shards, n.workers, sent.listings, seconds, due)
+	if 10*sent.listings < 9*due && s.Trouble.Load() == trouble {
+		s.Errorf("%d × %d: the rows were listed %d times in %.0f s, want %d audits", n.shards, n.workers, sent.listings, seconds, due)
 	}
 	return cost{
 		size: n, requests: float64(b.requests) / seconds, writes: float64(b.writes) / seconds,

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shardlease/shardlease-go/integration/internal/fleet"
 )
 
 // A drawing is an SVG picture. It has its own background, so that it is readable on any page, a second
@@ -86,16 +88,19 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 	at := func(t time.Time) float64 {
 		return left + (d.width-left-right)*min(1, max(0, t.Sub(f.from).Seconds()/span.Seconds()))
 	}
-	byShard := map[string][]call{}
+	byShard := map[string][]fleet.Call{}
 	var shards []string
 	for _, s := range f.calls {
-		if s.to.Before(f.from) {
+		if s.To.IsZero() {
+			s.To = f.to // it still ran
+		}
+		if s.To.Before(f.from) {
 			continue
 		}
-		if byShard[s.shard] == nil {
-			shards = append(shards, s.shard)
+		if byShard[s.Shard] == nil {
+			shards = append(shards, s.Shard)
 		}
-		byShard[s.shard] = append(byShard[s.shard], s)
+		byShard[s.Shard] = append(byShard[s.Shard], s)
 	}
 	slices.Sort(shards)
 	for i, shard := range shards {
@@ -103,7 +108,7 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 		d.text("s", left-8, y+13, "end", "shard %d", i)
 		for n, s := range byShard[shard] {
 			lane := float64(n % 2) // a successor is drawn lower, so that both are visible
-			d.box(fmt.Sprint("w", s.worker[0]-'a'), at(s.from), y+2+lane*7, at(s.to)-at(s.from), 8)
+			d.box(fmt.Sprint("w", s.Worker[0]-'a'), at(s.From), y+2+lane*7, at(s.To)-at(s.From), 8)
 		}
 		for n, s := range byShard[shard][1:] {
 			d.between(at, byShard[shard][n], s, y)
@@ -112,14 +117,14 @@ func (d *drawing) timeline(f modeFigures, span time.Duration, top float64) {
 }
 
 // between marks the gap or overlap between two calls of a shard.
-func (d *drawing) between(at func(time.Time) float64, one, two call, y float64) {
-	if gap := two.from.Sub(one.to); gap > 0 {
-		d.box("gap", at(one.to), y+2, at(two.from)-at(one.to), 15)
-		d.text("r", at(one.to)-4, y+19, "end", "%s", mark(gap))
+func (d *drawing) between(at func(time.Time) float64, one, two fleet.Call, y float64) {
+	if gap := two.From.Sub(one.To); gap > 0 {
+		d.box("gap", at(one.To), y+2, at(two.From)-at(one.To), 15)
+		d.text("r", at(one.To)-4, y+19, "end", "%s", mark(gap))
 		return
 	}
-	d.box("two", at(two.from), y+0.5, at(one.to)-at(two.from), 18)
-	d.text("o", at(one.to)+4, y+8, "start", "%s", mark(one.to.Sub(two.from)))
+	d.box("two", at(two.From), y+0.5, at(one.To)-at(two.From), 18)
+	d.text("o", at(one.To)+4, y+8, "start", "%s", mark(one.To.Sub(two.From)))
 }
 
 func mark(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d)/1e6) }

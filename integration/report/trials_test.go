@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fleet"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
@@ -55,7 +56,7 @@ type modeFigures struct {
 	restartMoves    int
 	restartOverlaps lot
 	restartAgain    int
-	calls           []call
+	calls           []fleet.Call
 	from, to        time.Time
 }
 
@@ -95,20 +96,20 @@ func (r *report) of(mode rebalance.Mode) *modeFigures {
 }
 
 // fleetOf returns the fleet of most measurements, with 20 records a second per shard.
-func (r *report) fleetOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *fleet {
+func (r *report) fleetOf(mode rebalance.Mode, ttl time.Duration, commit checkpoint.Policy) *measured {
 	return newFleet(r.T, fleetPlan{
 		table: r.table, mode: mode, ttl: ttl, shards: base.shards, pace: 50 * time.Millisecond, commit: commit,
 	})
 }
 
 // patience is how long a trial waits before it fails.
-func (s *fleet) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
+func (s *measured) patience() time.Duration { return 3*s.plan.ttl + 20*time.Second }
 
 // start starts the fleet, and returns after how long all shards were held, and even.
-func (s *fleet) start(workers int) (staff []string, held, even time.Duration) {
-	from, all := time.Now(), s.watch(whole)
-	staff = s.enlist(workers)
-	level := s.watch(shared(staff...))
+func (s *measured) start(workers int) (staff []string, held, even time.Duration) {
+	from, all := time.Now(), s.Watch(fleet.Whole)
+	staff = s.StartAll(workers)
+	level := s.Watch(fleet.Shared(staff...))
 	held = s.must(all, s.patience(), "all is held").Sub(from)
 	even = s.must(level, s.patience(), "all is even").Sub(from)
 	return staff, held, even
@@ -118,7 +119,7 @@ func (r *report) coldStarts() {
 	for range r.plan.cold {
 		together(func() {
 			s := r.fleetOf(rebalance.Eager, r.plan.slow, checkpoint.Policy{})
-			defer s.close()
+			defer s.Close()
 			_, held, even := s.start(base.workers)
 			r.held, r.even = append(r.held, held), append(r.even, even)
 		})
@@ -129,98 +130,89 @@ func (r *report) coldStarts() {
 // moves, so that each write of a row belongs to a move.
 func (r *report) joinsAndLeaves(mode rebalance.Mode) {
 	s := r.fleetOf(mode, r.plan.slow, checkpoint.Policy{Every: -1})
-	defer s.close()
+	defer s.Close()
 	staff, _, _ := s.start(base.workers)
 	s.rest()
 	since, before := time.Now(), s.sum()
 	f := r.of(mode)
 	for range r.plan.cycles {
-		staff = append(staff, s.name())
-		from, level := time.Now(), s.watch(shared(staff...))
-		s.enter(staff[len(staff)-1])
+		staff = append(staff, s.NextName())
+		from, level := time.Now(), s.Watch(fleet.Shared(staff...))
+		s.Start(staff[len(staff)-1])
 		f.joins = append(f.joins, s.must(level, s.patience(), "a worker has its part").Sub(from))
 		s.rest()
 		oldest := staff[0]
 		staff = staff[1:]
-		from, rest := time.Now(), s.watch(without(oldest))
-		s.retire(oldest)
+		from, rest := time.Now(), s.Watch(fleet.Without(oldest))
+		s.Worker(oldest).Stop()
 		f.stops = append(f.stops, s.must(rest, s.patience(), "the others hold all").Sub(from))
 		s.rest()
 	}
 	f.rows, f.extraSeats = s.sum().plus(before, -1), s.extraSeats(since, before)
-	f.gaps, f.overlaps, f.again = split(s.moves(since))
+	f.gaps, f.overlaps, f.again = split(s.Moves(since))
 	f.moved = len(f.gaps)
 	r.troubled(s)
 }
 
 // extraSeats returns the number of writes of seats since then, in addition to the heartbeats that were
 // due.
-func (s *fleet) extraSeats(since time.Time, before traffic) float64 {
+func (s *measured) extraSeats(since time.Time, before traffic) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lived time.Duration
 	writes := -before.beats - before.seats
-	for _, m := range s.all {
-		from, to := m.began, time.Now()
-		if from.Before(since) {
-			from = since
-		}
-		select {
-		case <-m.done:
-			to = m.ended
-		default:
-		}
-		lived += max(0, to.Sub(from))
-		sent := m.wire.traffic()
+	for _, w := range s.wires {
+		lived += w.worker.Lived(since)
+		sent := w.traffic()
 		writes += sent.beats + sent.seats
 	}
 	return float64(writes) - lived.Seconds()/s.plan.beat().Seconds()
 }
 
 // split returns the gaps and overlaps of moves, zeros included, and how many records both sides processed.
-func split(moves []move) (gaps, overlaps lot, again int) {
+func split(moves []fleet.Move) (gaps, overlaps lot, again int) {
 	for _, m := range moves {
-		gaps, overlaps, again = append(gaps, m.gap), append(overlaps, m.overlap), again+m.again
+		gaps, overlaps, again = append(gaps, m.Gap), append(overlaps, m.Overlap), again+m.Again
 	}
 	return gaps, overlaps, again
 }
 
-func (r *report) troubled(s *fleet) {
+func (r *report) troubled(s *measured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.beatLost += s.trouble.Load() - s.late.Load()
-	r.rowsLate += s.late.Load()
+	r.beatLost += s.Trouble.Load() - s.Late.Load()
+	r.rowsLate += s.Late.Load()
 }
 
 // rolling replaces every worker of a fleet: one stops, and when its Run has returned its successor starts;
 // when the shards are even the next one follows.
 func (r *report) rolling(mode rebalance.Mode) {
 	s := r.fleetOf(mode, r.plan.slow, checkpoint.Policy{})
-	defer s.close()
+	defer s.Close()
 	staff, _, _ := s.start(base.workers)
 	f := r.of(mode)
 	for range r.plan.restarts {
 		s.rest()
 		from := time.Now()
 		for range base.workers {
-			rest := s.watch(without(staff[0]))
-			s.retire(staff[0])
+			rest := s.Watch(fleet.Without(staff[0]))
+			s.Worker(staff[0]).Stop()
 			s.must(rest, s.patience(), "the others hold all")
-			staff = append(staff[1:], s.name())
-			level := s.watch(shared(staff...))
-			s.enter(staff[len(staff)-1])
+			staff = append(staff[1:], s.NextName())
+			level := s.Watch(fleet.Shared(staff...))
+			s.Start(staff[len(staff)-1])
 			s.must(level, s.patience(), "a worker has its part")
 		}
 		f.restarts = append(f.restarts, time.Since(from))
 		s.rest()
-		moves, gaps := s.moves(from), map[string]time.Duration{}
+		moves, gaps := s.Moves(from), map[string]time.Duration{}
 		for _, m := range moves {
-			gaps[m.shard] += m.gap
-			f.restartOverlaps = append(f.restartOverlaps, m.overlap)
-			f.restartAgain += m.again
+			gaps[m.Shard] += m.Gap
+			f.restartOverlaps = append(f.restartOverlaps, m.Overlap)
+			f.restartAgain += m.Again
 		}
 		f.restartMoves += len(moves)
-		for _, shard := range s.names {
+		for _, shard := range s.Names {
 			f.restartGaps = append(f.restartGaps, gaps[shard])
 		}
 	}
@@ -234,17 +226,17 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 	for i := range fleets {
 		all = append(all, func() {
 			s := r.fleetOf([]rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[i%2], ttl, checkpoint.Policy{Every: ttl / 2})
-			defer s.close()
+			defer s.Close()
 			staff, _, _ := s.start(base.workers)
 			since := time.Now()
 			for n := range each {
 				s.rest()
 				victim := n % len(staff)
-				at := s.crash(staff[victim])
-				took := s.must(s.watch(whole), s.patience(), "what the dead held is held again").Sub(at)
-				staff = append(slices.Delete(staff, victim, victim+1), s.name())
-				level := s.watch(shared(staff...))
-				s.enter(staff[len(staff)-1])
+				at := s.Crash(staff[victim])
+				took := s.must(s.Watch(fleet.Whole), s.patience(), "what the dead held is held again").Sub(at)
+				staff = append(slices.Delete(staff, victim, victim+1), s.NextName())
+				level := s.Watch(fleet.Shared(staff...))
+				s.Start(staff[len(staff)-1])
 				s.must(level, s.patience(), "its successor has its part")
 				r.mu.Lock()
 				f.recovery = append(f.recovery, took)
@@ -252,9 +244,9 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for _, m := range s.moves(since) {
-				if m.crash {
-					f.again = append(f.again, m.again)
+			for _, m := range s.Moves(since) {
+				if m.Crash {
+					f.again = append(f.again, m.Again)
 				}
 			}
 		})
@@ -265,21 +257,21 @@ func (r *report) crashes(ttl time.Duration, fleets, each int, f *crashFigures) {
 // timeline records a scene for a picture: two workers, a third joins, the first leaves.
 func (r *report) timeline(mode rebalance.Mode) {
 	s := newFleet(r.T, fleetPlan{table: r.table, mode: mode, ttl: time.Second, shards: 6, pace: 20 * time.Millisecond})
-	defer s.close()
+	defer s.Close()
 	s.start(2)
 	s.rest()
 	from := time.Now()
 	fixture.Sleep(r.T, 150*time.Millisecond)
-	level := s.watch(shared("a", "b", "c"))
-	s.enter(s.name())
+	level := s.Watch(fleet.Shared("a", "b", "c"))
+	s.Start(s.NextName())
 	s.must(level, s.patience(), "c has its part")
 	fixture.Sleep(r.T, time.Second)
-	level = s.watch(shared("b", "c"))
-	s.retire("a")
+	level = s.Watch(fleet.Shared("b", "c"))
+	s.Worker("a").Stop()
 	s.must(level, s.patience(), "b and c hold all")
 	fixture.Sleep(r.T, 400*time.Millisecond)
 	f := r.of(mode)
-	f.calls, f.from, f.to = s.copies(), from, time.Now()
+	f.calls, f.from, f.to = s.Calls(), from, time.Now()
 }
 
 // A ticks contains how long all cores have worked, been idle, and waited for the host of a virtual machine.

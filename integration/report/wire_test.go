@@ -5,17 +5,18 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 
+	"github.com/shardlease/shardlease-go/integration/internal/fleet"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A wire is the network of one worker. It can be cut for good, and counts requests by their purpose.
+// A wire is the network of one worker. It counts requests by their purpose.
 type wire struct {
-	next http.RoundTripper
-	dead atomic.Bool
+	worker *fleet.Worker
+	next   http.RoundTripper
+	meter  *meter // nil if units are not counted
 
 	mu   sync.Mutex
 	sent traffic
@@ -48,9 +49,6 @@ func (c traffic) plus(d traffic, sign int) traffic {
 }
 
 func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
-	if w.dead.Load() {
-		return nil, network.ErrLost
-	}
 	action, body, err := network.Read(request)
 	if err != nil {
 		return nil, err

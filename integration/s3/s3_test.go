@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease/fences3"
 	"github.com/shardlease/shardlease-go/shardlease/fencetest"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -44,48 +45,11 @@ func TestObjectsAreFenced(t *testing.T) {
 	})
 }
 
-// A fault is what happens to the next PutObject: its answer is lost, or it arrives late.
-type fault struct {
-	base http.RoundTripper
-	hold bool
-	next bool // the next PutObject has the fault
-	late func() (*http.Response, error)
-	puts int
-}
-
-var errLost = errors.New("no answer")
-
-func (f *fault) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodPut {
-		return f.base.RoundTrip(r)
-	}
-	f.puts++
-	if !f.next {
-		return f.base.RoundTrip(r)
-	}
-	f.next = false
-	content, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	sent := r.Clone(context.Background()) // on its way whatever becomes of the caller
-	sent.Body = io.NopCloser(bytes.NewReader(content))
-	f.late = func() (*http.Response, error) { return f.base.RoundTrip(sent) }
-	if !f.hold {
-		answer, err := f.late()
-		if err != nil {
-			return nil, err
-		}
-		_ = answer.Body.Close()
-	}
-	return nil, errLost
-}
-
-func faulty(t *testing.T, hold bool) (*fences3.Register, *fault) {
-	f := &fault{hold: hold}
-	r := open(t, func(base http.RoundTripper) http.RoundTripper { f.base = base; return f })
-	f.puts = 0
-	return r, f
+// faulty returns a register on which the next n puts have a fault.
+func faulty(t *testing.T, fault network.Fault) (r *fences3.Register, f *network.Faulty, n *int) {
+	n = new(int)
+	f = network.First(n, http.MethodPut, fault)
+	return open(t, f.Over), f, n
 }
 
 // TestLateObjectIsRefused: a request that arrives late changes nothing, also if the value is the same
@@ -102,15 +66,15 @@ func TestLateObjectIsRefused(t *testing.T) {
 		"a repetition of the holder": {"a", []lease.Guarded{{Generation: 7, Value: "late"}, {Generation: 7, Value: "b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, f := faulty(t, true)
+			r, f, faults := faulty(t, network.Fault{Hold: true})
 			if tc.first != "" {
 				if err := r.Put(t.Context(), "shard", 7, tc.first); err != nil {
 					t.Fatal(err)
 				}
 			}
-			f.next, f.puts = true, 0
-			if err := r.Put(t.Context(), "shard", 7, "late"); !errors.Is(err, errLost) || f.puts != 1 {
-				t.Fatalf("%v after %d requests", err, f.puts)
+			*faults, f.Calls = 1, map[string]int{}
+			if err := r.Put(t.Context(), "shard", 7, "late"); !errors.Is(err, network.ErrLost) || f.Calls[http.MethodPut] != 1 {
+				t.Fatalf("%v after %v", err, f.Calls)
 			}
 			var want lease.Guarded
 			for _, v := range tc.values {
@@ -119,11 +83,9 @@ func TestLateObjectIsRefused(t *testing.T) {
 				}
 				want = lease.Guarded{Name: "shard", Generation: v.Generation, Value: v.Value}
 			}
-			answer, err := f.late()
-			if err != nil || answer.StatusCode != http.StatusPreconditionFailed {
-				t.Errorf("the late request: %v, %v", answer, err)
+			if status, err := f.Release(0); err != nil || status != http.StatusPreconditionFailed {
+				t.Errorf("the late request: %d, %v", status, err)
 			}
-			_ = answer.Body.Close()
 			if now, err := r.Get(t.Context(), "shard"); err != nil || now != want {
 				t.Errorf("the value is %+v, %v; want %+v", now, err, want)
 			}
@@ -133,9 +95,9 @@ func TestLateObjectIsRefused(t *testing.T) {
 
 // TestLostAnswerIsUnknown: Put reports an unknown outcome if no answer arrives, and may be repeated.
 func TestLostAnswerIsUnknown(t *testing.T) {
-	r, f := faulty(t, false)
-	f.next = true
-	if err := r.Put(t.Context(), "shard", 7, "a"); !errors.Is(err, errLost) {
+	r, _, faults := faulty(t, network.Fault{DropReply: true})
+	*faults = 1
+	if err := r.Put(t.Context(), "shard", 7, "a"); !errors.Is(err, network.ErrLost) {
 		t.Errorf("the first attempt: %v", err)
 	}
 	if err := r.Put(t.Context(), "shard", 7, "a"); err != nil {
@@ -152,7 +114,7 @@ func TestLostAnswerIsUnknown(t *testing.T) {
 func TestConflictIsRepeated(t *testing.T) {
 	answered := 0
 	r := open(t, func(base http.RoundTripper) http.RoundTripper {
-		return sender(func(r *http.Request) (*http.Response, error) {
+		return network.Func(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" && answered == 0 {
 				answered++
 				const conflict = `<Error><Code>ConditionalRequestConflict</Code></Error>`
@@ -165,10 +127,6 @@ func TestConflictIsRepeated(t *testing.T) {
 		t.Errorf("%v after %d conflicts", err, answered)
 	}
 }
-
-type sender func(*http.Request) (*http.Response, error)
-
-func (s sender) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
 
 // TestForeignObjectIsReported: an object that no register has written is neither read nor replaced.
 func TestForeignObjectIsReported(t *testing.T) {

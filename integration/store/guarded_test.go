@@ -72,7 +72,7 @@ func TestLateValueIsRefused(t *testing.T) {
 				}
 			}
 			for f.Pending() > 0 {
-				if err := f.Release(0); err != nil {
+				if _, err := f.Release(0); err != nil {
 					t.Fatal(err)
 				}
 			}

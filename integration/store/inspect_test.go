@@ -1,12 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -24,36 +21,25 @@ import (
 
 // A bill makes DynamoDB return what each read costs, and adds it up.
 type bill struct {
-	next http.RoundTripper
-
 	mu    sync.Mutex
 	units float64
 }
 
-func (b *bill) RoundTrip(request *http.Request) (*http.Response, error) {
-	action, body, err := network.Read(request)
-	if err != nil {
-		return nil, err
+func (b *bill) read(action string, _ []byte) network.Fault {
+	if action != "GetItem" && action != "Query" {
+		return network.Fault{}
 	}
-	if action == "GetItem" || action == "Query" {
-		body = append([]byte(`{"ReturnConsumedCapacity":"TOTAL",`), bytes.TrimPrefix(bytes.TrimSpace(body), []byte("{"))...)
-		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return network.Fault{
+		Edit: func(read map[string]any) { read["ReturnConsumedCapacity"] = "TOTAL" },
+		EditReply: func(reply map[string]any) {
+			told, _ := reply["ConsumedCapacity"].(map[string]any)
+			number, _ := told["CapacityUnits"].(json.Number)
+			units, _ := number.Float64()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.units += units
+		},
 	}
-	response, err := b.next.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := io.ReadAll(response.Body)
-	_ = response.Body.Close()
-	response.Body = io.NopCloser(bytes.NewReader(answer))
-	var told struct {
-		ConsumedCapacity struct{ CapacityUnits float64 }
-	}
-	_ = json.Unmarshal(answer, &told)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.units += told.ConsumedCapacity.CapacityUnits
-	return response, err
 }
 
 func (b *bill) sum() float64 {
@@ -69,11 +55,8 @@ func TestWhatLookingCosts(t *testing.T) {
 	table, shards := local.Table(t), fixture.Size(200, 1000) // fewer shards cost less; the estimate has to be as exact
 	populate(t, local.Open(t, local.Client(t, nil), table, dynamostore.Options{Group: "orders", Timeout: time.Minute}), shards, 20)
 
-	var b *bill
-	client := local.Client(t, func(next http.RoundTripper) http.RoundTripper {
-		b = &bill{next: next}
-		return b
-	})
+	b := new(bill)
+	client := local.Client(t, network.NewFaulty(b.read).Over)
 	reader, err := dynamostore.OpenReader(t.Context(), client, table, dynamostore.Options{Group: "orders"})
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,7 @@ func (w *weather) decide(action string, body []byte) network.Fault {
 // arrive lets some of the held requests reach the service.
 func (w *weather) arrive() error {
 	for w.Pending() > 0 && w.chance.IntN(3) == 0 {
-		if err := w.Release(w.chance.IntN(w.Pending())); err != nil {
+		if _, err := w.Release(w.chance.IntN(w.Pending())); err != nil {
 			return err
 		}
 	}

@@ -3,66 +3,53 @@ package workers
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/integration/internal/local"
+	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/shardlease"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// A counted store counts the calls about lease rows.
-type counted struct {
-	lease.Store
-	calls atomic.Int64
-}
-
-func (c *counted) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	if k.Kind == lease.KindLease {
-		c.calls.Add(1)
-	}
-	return c.Store.Get(ctx, k)
-}
-
-func (c *counted) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	if w.Key().Kind == lease.KindLease {
-		c.calls.Add(1)
-	}
-	return c.Store.Write(ctx, w)
-}
 
 // TestSessions: two sessions contend for a lease on DynamoDB Local. A new and a removed lease take two
 // requests; data in the lease and its generation pass from one holder to the next.
 func TestSessions(t *testing.T) {
 	local.Beside(t)
 	table, ctx := local.Table(t), t.Context()
-	session := func(name string) (*shardlease.Session, *counted, func()) {
-		store := &counted{Store: local.Open(t, local.Client(t, nil), table)}
-		s, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: "locks", Name: name, TTL: 10 * time.Second})
+	session := func(name string) (*shardlease.Session, *atomic.Int64, func()) {
+		requests := new(atomic.Int64) // about lease rows
+		net := network.NewFaulty(func(action string, body []byte) network.Fault {
+			if action != "Query" && strings.Contains(string(body), "locks/lease") {
+				requests.Add(1)
+			}
+			return network.Fault{}
+		})
+		s, err := shardlease.NewSession(local.Open(t, local.Client(t, net.Over), table), shardlease.SessionConfig{Group: "locks", Name: name, TTL: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		running, stop := context.WithCancel(context.WithoutCancel(ctx))
 		over := make(chan error, 1)
 		go func() { over <- s.Run(running) }()
-		return s, store, func() {
+		return s, requests, func() {
 			stop()
 			if err := <-over; err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	a, callsOfA, endA := session("a")
+	a, requestsOfA, endA := session("a")
 	defer endA()
-	b, callsOfB, endB := session("b")
+	b, requestsOfB, endB := session("b")
 	defer endB()
 
 	first, err := a.Acquire(ctx, "lock", shardlease.AcquireOptions{Task: "run 7", LockDelay: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := callsOfA.calls.Load(); n != 2 {
+	if n := requestsOfA.Load(); n != 2 {
 		t.Errorf("a new lease took %d requests", n)
 	}
 	_, err = b.TryAcquire(ctx, "lock", shardlease.AcquireOptions{})
@@ -104,11 +91,11 @@ func TestSessions(t *testing.T) {
 			break
 		}
 	}
-	before := callsOfB.calls.Load()
+	before := requestsOfB.Load()
 	if _, err = b.TryAcquire(ctx, "other", shardlease.AcquireOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := callsOfB.calls.Load() - before; n != 2 {
+	if n := requestsOfB.Load() - before; n != 2 {
 		t.Errorf("a removed lease took %d requests", n)
 	}
 }

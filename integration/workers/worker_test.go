@@ -1,18 +1,15 @@
 package workers
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/integration/internal/fleet"
 	"github.com/shardlease/shardlease-go/integration/internal/local"
 	"github.com/shardlease/shardlease-go/integration/internal/network"
 	"github.com/shardlease/shardlease-go/internal/attr"
@@ -35,156 +32,33 @@ const (
 	patience = time.Minute
 )
 
-// A fleet is a set of workers on one table.
-type fleet struct {
-	*testing.T
-	table  string
-	shards []string
-	mode   rebalance.Mode
-	ttl    time.Duration
-	uneasy atomic.Bool // a worker was suspected, or has lost a shard: the machine may have been too slow
-
-	mu    sync.Mutex
-	spans []*watch
-}
-
-// A watch is one call of a handler.
-type watch struct {
-	worker, shard string
-	from, to      time.Time
-	start, last   string
-	cause         error
-}
-
-// A process is a worker with a network that can be cut, or that can hold commits back.
-type process struct {
-	*shardlease.Worker
-	name string
-	cut  atomic.Bool
-	keep atomic.Bool // hold commits back until release
-	net  *network.Faulty
-	stop func() error
-}
-
-func newFleet(t *testing.T, mode rebalance.Mode, shards int) *fleet {
-	f := &fleet{T: t, table: local.Table(t), mode: mode, ttl: ttl}
-	for i := range shards {
-		f.shards = append(f.shards, fmt.Sprintf("shard-%02d", i))
-	}
-	return f
-}
-
-func (f *fleet) enter(name string) *process {
-	f.Helper()
-	h := &process{name: name}
-	h.net = network.NewFaulty(func(action string, body []byte) network.Fault {
-		return network.Fault{DropRequest: h.cut.Load(), Hold: h.keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+attr.Position+`"`)}
+// newFleet returns a fleet whose handlers process a hundred records a second.
+func newFleet(t *testing.T, mode rebalance.Mode, shards int, ttl time.Duration) *fleet.Fleet {
+	return fleet.New(t, fleet.Config{
+		Table: local.Table(t), Shards: shards, Pace: 10 * time.Millisecond,
+		Members: shardlease.Config{Handoff: mode, TTL: ttl, Drain: 2 * time.Second, Commit: checkpoint.Policy{Every: 200 * time.Millisecond}},
 	})
-	store := local.Open(f.T, local.Client(f.T, func(next http.RoundTripper) http.RoundTripper { return h.net.Over(next) }), f.table, inTime)
-	w, err := shardlease.New(store, shardlease.Static(f.shards...), shardlease.Config{
-		Group: "orders", Name: name, Handoff: f.mode, TTL: f.ttl, Drain: 2 * time.Second,
-		Order: checkpoint.Decimal, Commit: checkpoint.Policy{Every: 200 * time.Millisecond}, Observe: f.observe,
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	h.Worker = w
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx, f.watched(name)) }()
-	h.stop = sync.OnceValue(func() error { cancel(); return <-done })
-	f.Cleanup(func() {
-		h.cut.Store(false)
-		if err := h.stop(); err != nil {
-			f.Error(err)
-		}
-	})
-	return h
 }
 
-func (f *fleet) observe(e event.Event) {
-	switch e.Kind {
-	case event.Lost, event.StoreFault, event.PeerSuspect, event.PeerEvicted:
-		f.uneasy.Store(true)
-	}
-}
-
-// watched is a handler that marks a hundred records a second, and records when it ran.
-func (f *fleet) watched(worker string) shardlease.Handler {
-	return func(ctx context.Context, t *shardlease.Tenure) error {
-		w := &watch{worker: worker, shard: t.Shard().Name, from: time.Now(), start: t.Checkpoint().Position}
-		f.mu.Lock()
-		f.spans = append(f.spans, w)
-		f.mu.Unlock()
-		n, _ := strconv.Atoi(w.start)
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				w.to, w.cause = time.Now(), context.Cause(ctx)
-				return nil
-			case <-tick.C:
-			}
-			n++
-			if t.Mark(strconv.Itoa(n)) == nil {
-				f.mu.Lock()
-				w.last = strconv.Itoa(n)
-				f.mu.Unlock()
-			}
-		}
-	}
-}
-
-func (f *fleet) count() map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	counts := map[string]int{}
-	for _, w := range f.spans {
-		if w.to.IsZero() {
-			counts[w.worker]++
-		}
-	}
-	return counts
-}
-
-func (f *fleet) calls() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.spans)
-}
-
-func (f *fleet) within(limit time.Duration, what string, cond func(map[string]int) bool) time.Duration {
+// within waits until a condition holds, and returns how long that took.
+func within(f *fleet.Fleet, limit time.Duration, what string, cond func(*fleet.Book) bool) time.Duration {
 	f.Helper()
 	if limit += slack; !fixture.Long() {
 		limit = patience
 	}
 	from := time.Now()
-	for tick := time.Tick(5 * time.Millisecond); !cond(f.count()); <-tick {
-		if time.Since(from) > limit {
-			f.Fatalf("not within %v: %s; running handlers: %v", limit, what, f.count())
-		}
+	at, ok := f.Watch(cond).Within(limit)
+	if !ok {
+		f.Fatalf("not within %v: %s; %s", limit, what, f.Held())
 	}
-	return time.Since(from)
+	return at.Sub(from)
 }
 
 // worst returns the longest gap and the longest overlap of any shard between two calls of its
 // handler since then.
-func (f *fleet) worst(since time.Time) (gap, overlap time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	last := map[string]*watch{}
-	for _, w := range f.spans {
-		if before := last[w.shard]; before != nil && w.from.After(since) {
-			to := before.to
-			if to.IsZero() {
-				to = time.Now()
-			}
-			gap, overlap = max(gap, w.from.Sub(to)), max(overlap, to.Sub(w.from))
-		}
-		last[w.shard] = w
+func worst(f *fleet.Fleet, since time.Time) (gap, overlap time.Duration) {
+	for _, m := range f.Moves(since) {
+		gap, overlap = max(gap, m.Gap), max(overlap, m.Overlap)
 	}
 	return gap, overlap
 }
@@ -198,35 +72,34 @@ func TestWorkerLife(t *testing.T) {
 }
 
 func testWorkerLife(t *testing.T, mode rebalance.Mode) {
-	f := newFleet(t, mode, 12)
-	a, _ := f.enter("a"), f.enter("b")
-	cold := f.within(beat+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b") })
+	f := newFleet(t, mode, 12, ttl)
+	f.StartAll(2)
+	cold := within(f, beat+1500*time.Millisecond, "a and b share", fleet.Shared("a", "b"))
 	fixture.Sleep(t, ttl)
 
 	joined := time.Now()
-	third := f.enter("c")
-	join := f.within(beat+1500*time.Millisecond, "c has its part", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
-	gap, overlap := f.worst(joined)
-	calm := fixture.Long() || !f.uneasy.Load()
+	third := f.Start("c")
+	join := within(f, beat+1500*time.Millisecond, "c has its part", fleet.Shared("a", "b", "c"))
+	gap, overlap := worst(f, joined)
+	calm := fixture.Long() || f.Trouble.Load() == 0
 	if calm && (mode == rebalance.Eager && overlap > 0 || mode == rebalance.Cooperative && gap > 0) {
 		t.Errorf("planned moves had a gap of %v and an overlap of %v", gap, overlap)
 	}
 	fixture.Sleep(t, ttl)
 
-	a.cut.Store(true)
-	crash := f.within(ttl+beat+500*time.Millisecond, "b and c hold everything", func(n map[string]int) bool { return n["b"]+n["c"] == 12 })
-	if _, twice := f.worst(joined); fixture.Long() && mode == rebalance.Eager && twice > 0 {
+	a := f.Worker("a")
+	a.Cut()
+	crash := within(f, ttl+beat+500*time.Millisecond, "b and c hold everything", fleet.Without("a"))
+	if _, twice := worst(f, joined); fixture.Long() && mode == rebalance.Eager && twice > 0 {
 		t.Errorf("shards of a worker without a store were processed elsewhere %v before it ended its tenures", twice)
 	}
-	a.cut.Store(false)
-	f.within(3*ttl, "a is back", func(n map[string]int) bool { return fixture.Even(n, 12, "a", "b", "c") })
+	a.Heal()
+	within(f, 3*ttl, "a is back", fleet.Shared("a", "b", "c"))
 	fixture.Sleep(t, ttl)
 
 	left := time.Now()
-	if err := third.stop(); err != nil {
-		t.Error(err)
-	}
-	stop := f.within(beat+time.Second, "a and b hold everything", func(n map[string]int) bool { return n["c"] == 0 && n["a"]+n["b"] == 12 })
+	third.Stop()
+	stop := within(f, beat+time.Second, "a and b hold everything", fleet.Without("c"))
 	stop = max(stop, time.Since(left))
 	t.Logf("cold start %v, a worker joins %v (gap %v, overlap %v), crash %v, clean stop %v", cold, join, gap, overlap, crash, stop)
 }
@@ -235,44 +108,44 @@ func testWorkerLife(t *testing.T, mode rebalance.Mode) {
 // two lease times ends all tenures in time, and they begin again afterwards.
 func TestOutageOnDynamoDB(t *testing.T) {
 	local.Beside(t)
-	f := newFleet(t, rebalance.Cooperative, 8)
-	f.ttl *= fixture.Size[time.Duration](2, 3) // a beat is sent at most T/3 before the outage, and T/15 is left after it for the next
-	processes := []*process{f.enter("a"), f.enter("b")}
-	f.within(f.ttl/3+1500*time.Millisecond, "a and b share", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
-	fixture.Sleep(t, f.ttl)
-	calls, calm := f.calls(), fixture.Long() || !f.uneasy.Load()
-	outage := func(d time.Duration) {
-		for _, h := range processes {
-			h.cut.Store(true)
+	// A heartbeat is sent at most T/3 before the outage, and T/15 is left after it for the next.
+	f := newFleet(t, rebalance.Cooperative, 8, ttl*fixture.Size[time.Duration](2, 3))
+	long := f.Members.TTL
+	f.StartAll(2)
+	within(f, long/3+1500*time.Millisecond, "a and b share", fleet.Shared("a", "b"))
+	fixture.Sleep(t, long)
+	calls, calm := len(f.Calls()), fixture.Long() || f.Trouble.Load() == 0
+	outage := func(d time.Duration) (heal func()) {
+		for _, name := range []string{"a", "b"} {
+			f.Worker(name).Cut()
 		}
 		fixture.Sleep(t, d)
-	}
-	heal := func() {
-		for _, h := range processes {
-			h.cut.Store(false)
+		return func() {
+			for _, name := range []string{"a", "b"} {
+				f.Worker(name).Heal()
+			}
 		}
 	}
-	outage(f.ttl / 2)
-	heal()
-	fixture.Sleep(t, 2*f.ttl)
-	if n := f.calls(); n != calls {
+	outage(long / 2)()
+	fixture.Sleep(t, 2*long)
+	if n := len(f.Calls()); n != calls {
 		if fixture.Long() {
 			t.Fatalf("half a lease time without a store: %d tenures began", n-calls)
 		}
 		t.Logf("half a lease time without a store: %d tenures began; heartbeats may have been late", n-calls)
 		calm = false
 	}
-	outage(2 * f.ttl)
-	if n := f.count(); len(n) != 0 {
-		t.Errorf("handlers still run: %v", n)
+	heal := outage(2 * long)
+	for _, c := range f.Calls() {
+		if c.To.IsZero() {
+			t.Errorf("the handler of %s still runs on %s", c.Shard, c.Worker)
+		}
 	}
 	heal()
-	f.within(3*f.ttl, "a and b are back", func(n map[string]int) bool { return fixture.Even(n, 8, "a", "b") })
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, w := range f.spans[:calls] {
-		if calm && !w.to.IsZero() && !errors.Is(w.cause, event.CauseUnreachable) && !errors.Is(w.cause, event.CauseHandedOff) {
-			t.Errorf("%s of %s ended with %v", w.shard, w.worker, w.cause)
+	within(f, 3*long, "a and b are back", fleet.Shared("a", "b"))
+	for _, c := range f.Calls()[:calls] {
+		if calm && !c.To.IsZero() && !errors.Is(c.Cause, event.CauseUnreachable) && !errors.Is(c.Cause, event.CauseHandedOff) {
+			t.Errorf("%s of %s ended with %v", c.Shard, c.Worker, c.Cause)
 		}
 	}
 }
@@ -281,24 +154,38 @@ func TestOutageOnDynamoDB(t *testing.T) {
 // after the worker was replaced; the table refuses them.
 func TestLateCommitIsRefusedByDynamoDB(t *testing.T) {
 	local.Beside(t)
-	f := newFleet(t, rebalance.Eager, 4)
-	a := f.enter("a")
-	f.within(beat+1500*time.Millisecond, "a has all", func(n map[string]int) bool { return n["a"] == 4 })
+	f := newFleet(t, rebalance.Eager, 4, ttl)
+	var keep atomic.Bool
+	net := network.NewFaulty(func(action string, body []byte) network.Fault {
+		return network.Fault{Hold: keep.Load() && action == "UpdateItem" && strings.Contains(string(body), `"`+attr.Position+`"`)}
+	})
+	f.Through = func(w *fleet.Worker, next http.RoundTripper) http.RoundTripper {
+		if w.Name == "a" {
+			return net.Over(next)
+		}
+		return next
+	}
+	a := f.Start("a")
+	within(f, beat+1500*time.Millisecond, "a has all", fleet.Shared("a"))
 	fixture.Sleep(t, ttl/2)
-	a.keep.Store(true)
-	f.within(ttl/2, "a commit is held back", func(map[string]int) bool { return a.net.Pending() > 0 })
-	a.cut.Store(true)
-	f.enter("b")
-	f.within(ttl+2*beat+2*time.Second, "b has all", func(n map[string]int) bool { return n["b"] == 4 })
+	keep.Store(true)
+	for from := time.Now(); net.Pending() == 0; fixture.Sleep(t, 5*time.Millisecond) {
+		if time.Since(from) > patience {
+			t.Fatal("no commit is held back")
+		}
+	}
+	a.Cut()
+	f.Start("b")
+	within(f, ttl+2*beat+2*time.Second, "b has all", fleet.Shared("b"))
 	fixture.Sleep(t, ttl/2)
-	s := shardlease.Supervisor{Store: local.Open(t, local.Client(t, nil), f.table), Group: "orders"}
+	s := shardlease.Supervisor{Store: local.Open(t, local.Client(t, nil), f.Table), Group: f.Store.Group}
 	before, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := a.net.Pending()
+	late := net.Pending()
 	for range late {
-		if err := a.net.Release(0); err != nil {
+		if _, err := net.Release(0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -88,6 +88,8 @@ var rules = map[string]rule{
 	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
 	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/fixture", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/moby/moby/client", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
 		"its tests need containers and clients"},
+	"integration/internal/fleet": {[]string{"checkpoint", "dynamostore", "integration/internal/local", "integration/internal/network", "internal/fixture", "shardlease", "shardlease/event", "github.com/aws/aws-sdk-go-v2/"},
+		"workers in the process of a test, and what their handlers did: it judges nothing"},
 	"internal/story": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "memstore"},
 		"a program that explains the library links it: no test library, and no store but the embedded one"},
 	"internal/judge": {[]string{"checkpoint", "shardlease/event", "shardlease/lease"},

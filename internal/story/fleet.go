@@ -63,7 +63,8 @@ func newFleet(mode rebalance.Mode, shards int, out io.Writer) *fleet {
 }
 
 // A link is the connection of one worker to the table. While the worker is killed or paused, no
-// write arrives, so that the rest of the fleet sees a dead worker. Its reads change nothing.
+// write arrives, so that the rest of the fleet sees a dead worker. Its reads change nothing. It is no
+// storetest.Link, because programs of users do not link a test library.
 type link struct {
 	lease.Store
 	worker *worker

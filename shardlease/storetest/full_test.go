@@ -11,28 +11,23 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A noting store notes the records that the suite has read.
-type noting struct {
-	lease.Store
-	mu   *sync.Mutex
-	read *[]any
-}
-
-func (n noting) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	r, err := n.Store.Get(ctx, k)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err == nil {
-		*n.read = append(*n.read, r)
-	}
-	return r, err
-}
-
 // TestSuiteUsesEveryField: the suite stores every exported field of every record, and reads it.
 func TestSuiteUsesEveryField(t *testing.T) {
 	var read []any
 	var mu sync.Mutex
-	storetest.Run(t, func(*testing.T) lease.Store { return noting{new(memstore.Store), &mu, &read} })
+	storetest.Run(t, func(*testing.T) lease.Store {
+		link := storetest.NewLink(new(memstore.Store))
+		link.OnGet(func(_ context.Context, _ lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+			r, err := send()
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				read = append(read, r)
+			}
+			return r, err
+		})
+		return link
+	})
 	for _, field := range fixture.Unset(read...) {
 		t.Errorf("no test of the suite stores and reads %s: see recordsComeBackAsStored and adviceComesBackAsStored", field)
 	}

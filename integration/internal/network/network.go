@@ -1,9 +1,10 @@
-// Package network loses, delays, repeats and changes single HTTP requests to DynamoDB and their
-// replies.
+// Package network loses, delays, repeats and changes single HTTP requests to DynamoDB or S3 and their
+// replies. Below the SDK, a test sees what a storetest.Link above the store does not: requests, and not calls.
 package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,11 @@ type Fault struct {
 	Edit        func(body map[string]any)
 	EditReply   func(body map[string]any)
 }
+
+// Func is a transport that is a function.
+type Func func(*http.Request) (*http.Response, error)
+
+func (f Func) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // Faulty is a transport that calls a function to choose the fault of each request.
 type Faulty struct {
@@ -83,12 +89,14 @@ func Partition(key string) (group, kind string) {
 	return key[:cut], strings.TrimPrefix(key[cut:], "/")
 }
 
-// Read reads a request, which can be sent afterwards.
+// Read reads a request, which can be sent afterwards. The action of a request to S3 is its method.
 func Read(request *http.Request) (action string, body []byte, err error) {
 	_, action, _ = strings.Cut(request.Header.Get("X-Amz-Target"), ".")
-	body, err = io.ReadAll(request.Body)
-	request.Body = io.NopCloser(bytes.NewReader(body))
-	return action, body, err
+	if request.Body != nil {
+		body, err = io.ReadAll(request.Body)
+		request.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return cmp.Or(action, request.Method), body, err
 }
 
 func (f *Faulty) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -151,18 +159,18 @@ func (f *Faulty) Pending() int {
 	return len(f.held)
 }
 
-// Release sends a held request to the service.
-func (f *Faulty) Release(i int) error {
+// Release sends a held request to the service, and returns the status of the reply.
+func (f *Faulty) Release(i int) (status int, err error) {
 	f.mu.Lock()
 	late := f.held[i]
 	f.held = slices.Delete(f.held, i, i+1)
 	f.mu.Unlock()
 	response, err := f.send(late.action, late.request, late.body)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	_, err = io.Copy(io.Discard, response.Body)
-	return errors.Join(err, response.Body.Close())
+	return response.StatusCode, errors.Join(err, response.Body.Close())
 }
 
 // refuse answers instead of the service.

@@ -347,11 +347,11 @@ func TestFollowSaysWhatCannotBeRead(t *testing.T) {
 			s.join("a", "b")
 			time.Sleep(time.Minute)
 			time.AfterFunc(time.Minute, func() {
-				s.places.table("leases").spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}, true)
+				s.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}, true)
 			})
 			var out bytes.Buffer
 			p := &program{
-				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.places,
+				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.tables,
 				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
 			}
 			ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)

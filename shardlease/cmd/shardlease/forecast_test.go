@@ -19,6 +19,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // A group is a fleet of engines in virtual time. Only heartbeats take time: so a plan is made from the seats, targets and
@@ -147,37 +148,33 @@ func (g *group) Accepted(_ virtual.Sender, w lease.Write, after lease.Record) {
 	}
 }
 
-// A seen table is what the command reads. Before is the plan that it has, although another one is being opened.
-type seen struct {
-	*group
-	before *lease.Plan
-}
-
-func (s seen) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		for r, err := range s.store.List(ctx, q) {
-			if _, plan := r.(lease.Plan); plan && s.before != nil {
-				if r = *s.before; s.before.Revision == 0 {
-					continue
+// seen returns what the command reads. Before is the plan that it has, although another one is being opened.
+func (g *group) seen(before *lease.Plan) *storetest.Link {
+	link := storetest.NewLink(g.store)
+	link.OnList(func(_ context.Context, _ lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			for r, err := range send() {
+				if _, plan := r.(lease.Plan); plan && before != nil {
+					if r = *before; before.Revision == 0 {
+						continue
+					}
+				}
+				if err == nil && g.table.Unreadable[r.Key()] {
+					r, err = nil, &lease.MalformedError{Key: r.Key(), WriteID: r.Written()}
+				}
+				if !yield(r, err) {
+					return
 				}
 			}
-			if err == nil && s.table.Unreadable[r.Key()] {
-				r, err = nil, &lease.MalformedError{Key: r.Key(), WriteID: r.Written()}
-			}
-			if !yield(r, err) {
-				return
-			}
 		}
-	}
+	})
+	return link
 }
-
-func (s seen) Get(ctx context.Context, k lease.Key) (lease.Record, error) { return s.store.Get(ctx, k) }
-func (s seen) Verify(context.Context, string) error                       { return nil }
 
 // forecast returns what the command shows.
 func (g *group) forecast(before *lease.Plan) *forecast {
 	now := virtual.Epoch().Add(g.Now())
-	s, err := inspect.Look(g.t.Context(), seen{g, before}, "orders", inspect.Options{Now: func() time.Time { return now }})
+	s, err := inspect.Look(g.t.Context(), g.seen(before), "orders", inspect.Options{Now: func() time.Time { return now }})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -139,20 +139,20 @@ func tableIncidents() []incident {
 	row := lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}
 	return []incident{{
 		code: inspect.CodeRestored, level: "ERROR", watch: 0, within: time.Second,
-		cause: func(s *scene) { s.places.table("leases").restore(true) },
+		cause: func(s *scene) { s.tables.change(func() { s.tables.restored = true }) },
 		mend:  func(s *scene) { s.types("table", "adopt") },
 		over:  30 * time.Second,
 	}, {
 		code: inspect.CodeUnreadable, level: "ERROR", watch: 0, within: time.Second,
-		cause: func(s *scene) { s.places.table("leases").spoil(row, true) },
-		mend:  func(s *scene) { s.places.table("leases").spoil(row, false) },
+		cause: func(s *scene) { s.tables.spoil(row, true) },
+		mend:  func(s *scene) { s.tables.spoil(row, false) },
 		over:  time.Minute,
 	}, {
 		code: inspect.CodeUnreadable, level: "WARN", watch: 0, within: 5 * time.Second, // the seat of a dead worker
 		cause: func(s *scene) {
 			inc := s.incarnation("c")
 			s.kill("c")
-			s.places.table("leases").spoil(lease.Key{Group: "orders", Kind: lease.KindSeat, Name: inc}, true)
+			s.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindSeat, Name: inc}, true)
 			s.names = []string{inc}
 		},
 		mend: func(s *scene) { s.types("evict", s.names[0]) },
@@ -161,7 +161,7 @@ func tableIncidents() []incident {
 		code: inspect.CodeUnreadable, level: "WARN", watch: 0, within: 5 * time.Second, // the wishes
 		cause: func(s *scene) {
 			s.types("cordon", "a")
-			s.places.table("leases").spoil(lease.Wishes{Group: "orders"}.Key(), true)
+			s.tables.spoil(lease.Wishes{Group: "orders"}.Key(), true)
 		},
 		mend: func(s *scene) {
 			s.types("lift", "all")
@@ -192,7 +192,7 @@ func (s *scene) allow() {
 // bounce moves a shard from worker to worker, until the handlers are healed.
 func (s *scene) bounce(shard string) {
 	s.ail(silent, "nobody", "*")
-	operator := shardlease.Supervisor{Store: s.places.table("leases"), Group: "orders", By: "a program"}
+	operator := shardlease.Supervisor{Store: s.tables.link("leases"), Group: "orders", By: "a program"}
 	for n := 0; s.ailment("nobody", shard) == silent; n++ {
 		_ = operator.Pin(s.t.Context(), shard, []string{"a", "b", "c"}[n%3], 0, "test")
 		select {

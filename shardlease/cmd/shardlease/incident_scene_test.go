@@ -24,7 +24,6 @@ import (
 type scene struct {
 	*world
 	t      *testing.T
-	places *places
 	actors []*actor
 	typed  []string      // the commands that have changed something
 	over   chan struct{} // closed when handlers that hang may return
@@ -50,7 +49,7 @@ const (
 // An actor is a worker that a test disturbs.
 type actor struct {
 	*storetest.Link
-	table *troubled
+	table lease.Store
 	name  string
 	stop  context.CancelFunc
 	ended chan error
@@ -59,7 +58,7 @@ type actor struct {
 
 func newScene(t *testing.T) *scene {
 	s := &scene{world: newWorld(), t: t, over: make(chan struct{}), ails: map[string]ailment{}}
-	s.places = newPlaces(s.world.tables)
+	s.tables.groups[place{"leases", "orders"}] = true
 	for i := range 6 {
 		s.shards = append(s.shards, fmt.Sprintf("shard-%d", i))
 	}
@@ -96,7 +95,7 @@ func (s *scene) join(names ...string) {
 // joinAs starts a worker.
 func (s *scene) joinAs(name string, config shardlease.Config) *actor {
 	s.t.Helper()
-	a := &actor{table: s.places.table(s.env["SHARDLEASE_TABLE"]), name: name, ended: make(chan error, 1)}
+	a := &actor{table: s.tables.link("leases"), name: name, ended: make(chan error, 1)}
 	a.Link = storetest.NewLink(a.table)
 	config.Group, config.Name = "orders", name
 	if config.Handoff == nil {
@@ -175,7 +174,7 @@ func about(shard string) func(lease.Write) bool {
 func (s *scene) untouched(shard string) func(lease.Write) bool {
 	held := s.snapshot().Shard(shard).Row.Generation
 	return func(w lease.Write) bool {
-		r, _ := s.places.table("leases").Store.Get(s.t.Context(), w.Key())
+		r, _ := s.tables.all["leases"].Get(s.t.Context(), w.Key())
 		row, _ := r.(lease.Row)
 		return about(shard)(w) && row.Generation == held
 	}
@@ -247,7 +246,7 @@ func (s *scene) exec(answer string, args ...string) (out string, code int) {
 	var text, problems bytes.Buffer
 	p := &program{
 		in: strings.NewReader(answer + "\n"), out: &text, problems: &problems, now: time.Now, operator: "ann@host",
-		terminal: answer != "", tables: s.places,
+		terminal: answer != "", tables: s.tables,
 		env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
 	}
 	code = p.run(s.t.Context(), args)
@@ -283,7 +282,7 @@ func (s *scene) types(args ...string) {
 // snapshot looks at the group.
 func (s *scene) snapshot() *inspect.Snapshot {
 	s.t.Helper()
-	snapshot, err := inspect.Look(s.t.Context(), s.places.table(s.env["SHARDLEASE_TABLE"]), "orders", inspect.Options{})
+	snapshot, err := inspect.Look(s.t.Context(), s.tables.link("leases"), "orders", inspect.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -17,16 +18,24 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// Memory is tables in memory, with faults.
+// Memory is tables in memory, with faults. Commands and workers use it at the same time.
 type memory struct {
-	all      map[string]*memstore.Store
-	groups   map[place]bool
-	restored bool   // the tables were restored
-	fault    string // reads: no read is answered; lost: writes are stored, and not answered; denied: writes are not allowed
-	slow     time.Duration
-	extra    []lease.Key // records that cannot be read
+	all map[string]*memstore.Store
+
+	mu     sync.Mutex // guards groups and faults
+	groups map[place]bool
+	faults
+}
+
+// Faults are what is wrong with all tables of a memory.
+type faults struct {
+	restored bool          // the tables were restored
+	fault    string        // reads: no read is answered; lost: writes are stored, and not answered; denied: writes are not allowed
+	slow     time.Duration // how long each listing takes
+	spoilt   []lease.Key   // records that cannot be read, and that need not be stored
 }
 
 func newMemory(names ...string) *memory {
@@ -45,8 +54,8 @@ func (m *memory) Store(_ context.Context, at place, _ int) (lease.Store, error) 
 	if m.all[at.table] == nil {
 		return nil, fmt.Errorf("open table %q: %w", at.table, dynamostore.ErrNoTable)
 	}
-	m.groups[at] = true
-	return faulty{m.all[at.table], m}, nil
+	m.change(func() { m.groups[at] = true })
+	return m.link(at.table), nil
 }
 
 func (m *memory) Groups(ctx context.Context, table string) ([]groupSize, error) {
@@ -89,7 +98,7 @@ func (m *memory) Adopt(ctx context.Context, at place, _ int, by string) (n int, 
 		}
 		n++
 	}
-	m.restored = false
+	m.change(func() { m.restored = false })
 	return n, nil
 }
 
@@ -97,10 +106,28 @@ func (m *memory) Client(context.Context) (*dynamodb.Client, error) {
 	return nil, errors.New("memory has no tables of the KCL")
 }
 
-// Faulty is a table in memory with the faults of its memory.
-type faulty struct {
-	*memstore.Store
-	of *memory
+// change changes the faults.
+func (m *memory) change(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
+// spoil makes a record unreadable, or readable again.
+func (m *memory) spoil(k lease.Key, is bool) {
+	m.change(func() {
+		m.spoilt = slices.DeleteFunc(slices.Clone(m.spoilt), func(other lease.Key) bool { return other == k })
+		if is {
+			m.spoilt = append(m.spoilt, k)
+		}
+	})
+}
+
+// now returns the faults.
+func (m *memory) now() faults {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.faults
 }
 
 type denied struct{ error }
@@ -109,71 +136,79 @@ func (denied) ErrorCode() string { return "AccessDeniedException" }
 
 var errNoAnswer = errors.New("no answer from the table")
 
-// malformed returns the error for a record that cannot be read.
-func malformed(k lease.Key) error {
-	return &lease.MalformedError{Key: k, WriteID: "w", Cause: errors.New("invalid attribute owner")}
+// malformed returns the error for a record that cannot be read, with the id of its last write if it is stored.
+func malformed(store lease.Store, k lease.Key) error {
+	fault := &lease.MalformedError{Key: k, WriteID: "w", Cause: errors.New("invalid attribute owner")}
+	if r, err := store.Get(context.Background(), k); err == nil {
+		fault.WriteID = r.Written()
+	}
+	return fault
 }
 
-func (f faulty) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		if f.of.slow > 0 {
-			select {
-			case <-ctx.Done():
-				yield(nil, ctx.Err())
+// link returns a link to a table, with the faults of the memory.
+func (m *memory) link(table string) *storetest.Link {
+	store := m.all[table]
+	link := storetest.NewLink(store)
+	link.OnList(func(ctx context.Context, q lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			now := m.now()
+			if now.slow > 0 {
+				select {
+				case <-ctx.Done():
+					yield(nil, ctx.Err())
+					return
+				case <-time.After(now.slow):
+				}
+			}
+			if now.fault == "reads" {
+				yield(nil, errNoAnswer)
 				return
-			case <-time.After(f.of.slow):
+			}
+			for _, k := range now.spoilt {
+				if k.Kind.Listed() == q.Kind && !yield(nil, malformed(store, k)) {
+					return
+				}
+			}
+			for r, err := range send() {
+				if spoilt := r != nil && slices.Contains(now.spoilt, r.Key()); !spoilt && !yield(r, err) {
+					return
+				}
 			}
 		}
-		if f.of.fault == "reads" {
-			yield(nil, errNoAnswer)
-			return
+	})
+	link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		switch now := m.now(); {
+		case now.fault == "reads":
+			return nil, errNoAnswer
+		case slices.Contains(now.spoilt, k):
+			return nil, malformed(store, k)
 		}
-		for _, k := range f.of.extra {
-			if k.Kind.Listed() == q.Kind && !yield(nil, malformed(k)) {
-				return
-			}
+		return send()
+	})
+	link.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		switch fault := m.now().fault; {
+		case fault == "denied":
+			return nil, denied{errors.New("not authorized to perform dynamodb:UpdateItem")}
+		case fault == "lost":
+			_, _ = send()
+			return nil, errNoAnswer
 		}
-		for r, err := range f.Store.List(ctx, q) {
-			if spoilt := r != nil && slices.Contains(f.of.extra, r.Key()); !spoilt && !yield(r, err) {
-				return
-			}
+		r, err := send()
+		if _, gone := store.Get(ctx, w.Key()); w.Spoilt && gone != nil {
+			err = nil // it may never have been stored
 		}
-	}
-}
-
-func (f faulty) Get(ctx context.Context, k lease.Key) (lease.Record, error) {
-	if f.of.fault == "reads" {
-		return nil, errNoAnswer
-	}
-	if slices.Contains(f.of.extra, k) {
-		return nil, malformed(k)
-	}
-	return f.Store.Get(ctx, k)
-}
-
-func (f faulty) Write(ctx context.Context, w lease.Write) (lease.Record, error) {
-	switch f.of.fault {
-	case "denied":
-		return nil, denied{errors.New("not authorized to perform dynamodb:UpdateItem")}
-	case "lost":
-		_, _ = f.Store.Write(ctx, w)
-		return nil, errNoAnswer
-	}
-	if at := slices.Index(f.of.extra, w.Key()); at >= 0 {
-		if w.Op != lease.OpDelete {
-			return nil, malformed(w.Key())
+		if err == nil && w.Op == lease.OpDelete {
+			m.spoil(w.Key(), false)
 		}
-		f.of.extra = slices.Delete(f.of.extra, at, at+1)
-		return nil, nil
-	}
-	return f.Store.Write(ctx, w)
-}
-
-func (f faulty) Verify(ctx context.Context, group string) error {
-	if f.of.restored {
-		return &dynamostore.RestoredError{Group: group, Recorded: "old", Now: "new"}
-	}
-	return f.Store.Verify(ctx, group)
+		return r, err
+	})
+	link.OnVerify(func(_ context.Context, group string, send func() error) error {
+		if m.now().restored {
+			return &dynamostore.RestoredError{Group: group, Recorded: "old", Now: "new"}
+		}
+		return send()
+	})
+	return link
 }
 
 // words splits a line; a word in quotes is a Go string.

@@ -157,7 +157,7 @@ func TestUnreadableRecords(t *testing.T) {
 	if err := w.seed("create shard-0"); err != nil {
 		t.Fatal(err)
 	}
-	w.tables.extra = []lease.Key{{Group: "orders", Kind: lease.KindLease, Name: "line\nend\x1b[2J\xff"}}
+	w.tables.spoilt = []lease.Key{{Group: "orders", Kind: lease.KindLease, Name: "line\nend\x1b[2J\xff"}}
 	for _, format := range allFormats() {
 		out, problems := w.output(t, "ls", "-o", format)
 		harmless(t, format, out+problems)

@@ -2,43 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/shardlease/shardlease-go/shardlease/inspect"
-	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// slowPlaces are tables that answer each listing only after a delay.
-type slowPlaces struct {
-	*places
-	delay time.Duration
-}
-
-func (s slowPlaces) Reader(ctx context.Context, at place) (inspect.Lister, error) {
-	from, err := s.places.Reader(ctx, at)
-	return slowLister{from, s.delay}, err
-}
-
-type slowLister struct {
-	inspect.Lister
-	delay time.Duration
-}
-
-func (s slowLister) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		select {
-		case <-time.After(s.delay):
-			s.Lister.List(ctx, q)(yield)
-		case <-ctx.Done():
-			yield(nil, ctx.Err())
-		}
-	}
-}
 
 // TestObservesForAsLongAsAsked: the first and the last look are at least the time of --observe apart, however slowly
 // the table answers. So --observe 14s finds that all workers are dead, although their heartbeats have to stand still for
@@ -51,9 +19,10 @@ func TestObservesForAsLongAsAsked(t *testing.T) {
 			s.join("a", "b", "c")
 			time.Sleep(10 * time.Minute)
 			s.kill("a", "b", "c")
+			s.tables.change(func() { s.tables.slow = delay })
 			var out bytes.Buffer
 			p := &program{
-				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: slowPlaces{s.places, delay},
+				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.tables,
 				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
 			}
 			want, begun := checkCritical, time.Now()

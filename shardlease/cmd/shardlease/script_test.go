@@ -145,8 +145,8 @@ func TestTranscripts(t *testing.T) {
 				case "seat":
 					key = lease.Key{Group: "orders", Kind: lease.KindSeat, Name: args[1]}
 				}
-				if w.tables.extra = append(w.tables.extra, key); args[0] == "none" {
-					w.tables.extra = nil
+				if w.tables.spoil(key, true); args[0] == "none" {
+					w.tables.spoilt = nil
 				}
 			},
 			"fault": func(ts *testscript.TestScript, _ bool, args []string) {

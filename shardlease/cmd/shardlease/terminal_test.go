@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
+	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
 // outageFile is the variable that makes the test binary the command shardlease, on a fleet in memory. Its value is
@@ -88,19 +89,13 @@ type cuttable struct {
 	file string
 }
 
-func (c cuttable) Reader(ctx context.Context, at place) (inspect.Lister, error) {
-	store, err := c.Store(ctx, at, 0)
-	return cutReader{store, c.file}, err
-}
-
-type cutReader struct {
-	lease.Store
-	file string
-}
-
-func (r cutReader) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
-	if _, err := os.Stat(r.file); err == nil {
-		return func(yield func(lease.Record, error) bool) { yield(nil, errNoAnswer) }
-	}
-	return r.Store.List(ctx, q)
+func (c cuttable) Reader(_ context.Context, at place) (inspect.Lister, error) {
+	link := storetest.NewLink(c.all[at.table])
+	link.OnList(func(_ context.Context, _ lease.Query, send func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+		if _, err := os.Stat(c.file); err == nil {
+			return func(yield func(lease.Record, error) bool) { yield(nil, errNoAnswer) }
+		}
+		return send()
+	})
+	return link, nil
 }

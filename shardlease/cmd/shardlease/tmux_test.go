@@ -178,7 +178,7 @@ func TestTopLeavesNothingBehind(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- p.top(ctx, faulty{w.tables.all["leases"], w.tables}, time.Second, tea.WithWindowSize(80, 24))
+			ended <- p.top(ctx, w.tables.link("leases"), time.Second, tea.WithWindowSize(80, 24))
 		}()
 		<-out.seen
 		end(keyboard, stop)

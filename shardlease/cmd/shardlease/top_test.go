@@ -37,7 +37,7 @@ func (v *viewer) send(msg tea.Msg) {
 // look gives the model a look at the group.
 func (v *viewer) look(t testing.TB) {
 	t.Helper()
-	s, err := inspect.Look(t.Context(), faulty{v.tables.all["leases"], v.tables}, v.env["SHARDLEASE_GROUP"], inspect.Options{Now: func() time.Time { return v.clock }})
+	s, err := inspect.Look(t.Context(), v.tables.link("leases"), v.env["SHARDLEASE_GROUP"], inspect.Options{Now: func() time.Time { return v.clock }})
 	v.send(look{s, err, v.clock})
 }
 
@@ -99,7 +99,7 @@ func TestScreens(t *testing.T) {
 			}),
 			"fault": with(func(_ *testscript.TestScript, v *viewer, args []string) { v.tables.fault = args[0] }),
 			"spoil": with(func(_ *testscript.TestScript, v *viewer, args []string) {
-				v.tables.extra = append(v.tables.extra, lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[0]})
+				v.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[0]}, true)
 			}),
 			"size": with(func(ts *testscript.TestScript, v *viewer, args []string) {
 				width, err := strconv.Atoi(args[0])
