@@ -44,14 +44,14 @@ type Accepted struct {
 // order.
 func (a Accepted) Check(order checkpoint.Order) error {
 	var faults []error
-	if a.After.Compare(a.Before) <= 0 {
+	switch is, was := a.After.Counter, a.Before.Counter; {
+	case a.After.Compare(a.Before) <= 0:
 		faults = append(faults, fmt.Errorf("S3: the row went back from %v to %v", a.Before, a.After))
+	case is != was+1 && is != 1 && was > 0: // 1: a new row
+		faults = append(faults, fmt.Errorf("S3: a write between %v and %v was applied twice, or was not seen", a.Before, a.After))
 	}
 	if a.After.Generation == a.Before.Generation && a.After.Owner != a.Before.Owner {
 		faults = append(faults, fmt.Errorf("S3: generation %d had the owner %v, and now has %v", a.After.Generation, a.Before.Owner, a.After.Owner))
-	}
-	if is, was := a.After.Counter, a.Before.Counter; is != was+1 && is != 1 && was > 0 { // 1: a new row
-		faults = append(faults, fmt.Errorf("S3: a write between %v and %v was applied twice, or was not seen", a.Before, a.After))
 	}
 	moved := a.Before.Checkpoint != a.After.Checkpoint
 	if (moved || a.After.Generation == a.Before.Generation) && !a.byOwner() {
