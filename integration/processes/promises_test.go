@@ -475,8 +475,8 @@ func (j *journal) verdict() []string {
 	return slices.Clone(j.faults)
 }
 
-// suspect checks that the unplanned end of a tenure, or the loss of a seat, has a cause. What else can be a reason for the
-// end of a tenure is not recorded, and counts as given.
+// suspect checks that the unplanned end of a tenure, or the loss of a seat, has a cause. Other reasons for the end of a
+// tenure are not recorded, and count as given.
 func (j *journal) suspect(e entry) {
 	from := e.at() - leaseTime() // trust ends nine tenths of it after a heartbeat was sent
 	if e.From != 0 {

@@ -28,8 +28,8 @@ func (n *node) pause(d time.Duration, suspended bool) bool {
 	return true
 }
 
-// resume continues a process. What has waited happens in a random order, like the goroutines of a
-// process that wakes up.
+// resume continues a process. The inputs that have waited come in a random order, because the
+// goroutines of a process that wakes up run in any order.
 func (n *node) resume() {
 	n.w.trace("resume", n.Name, nil)
 	n.resumed = n.w.Now()

@@ -113,7 +113,7 @@ func (w life) end() {
 		w.blame("end: seats are left: %v", seats)
 	}
 	for _, s := range w.streams.all {
-		// What nobody had room for stays in the name of its last owner.
+		// A shard for which no worker had room stays in the name of its last owner.
 		if row := w.promises.Row(s.name); !row.Owner.IsZero() && w.set.limit == 0 {
 			w.blame("end: somebody holds %v", row)
 		}

@@ -176,7 +176,7 @@ func (w rest) atRest() bool {
 }
 
 // kept reports whether no worker holds a shard that the plan has assigned to another: a move that has not begun yet
-// is no move at rest. What the adversary has written does not count: no worker reads it before the next plan.
+// is no move at rest. A target of the adversary does not count: no worker reads it before the next plan.
 //
 // If a planner could not replace a target, because it was unreadable, another plan is due when it can be read, up to
 // a poll later. That plan is made from all targets, and may move shards (seed 199).

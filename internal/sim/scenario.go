@@ -55,7 +55,7 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 	return r
 }
 
-// What the settings and the trouble of scenarios are.
+// The settings and the trouble of scenarios.
 
 // amongCrashes shows what begins with a process.
 func amongCrashes(_ Fault, _ *settings, t *trouble) { t.kinds = []Fault{Crash} }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A day of a fleet is 1,440 lease times: with a lease time of a minute it is a calendar day. What happens in a
-// season, and what the simulation costs, depends on the number of lease times.
+// A day of a fleet is 1,440 lease times: with a lease time of a minute it is a calendar day. The events of a
+// season, and the cost of its simulation, depend on the number of lease times.
 func (s *settings) day() time.Duration { return 1440 * s.ttl }
 
 // Season simulates the long life of one fleet, which follows from its seed: 10 to 60 days of this fleet, but at

@@ -23,7 +23,7 @@ type stream struct {
 	swept   bool          // the source lists it no more, and its tombstone is gone
 	lacked  bool          // the source of some node has lacked it before it was finished
 
-	// What consumers left behind. Each handler processes every record from its start on. So one number
+	// The effects of consumers. Each handler processes every record from its start on. So one number
 	// tells which records were processed, as long as no handler starts beyond it.
 	processed int64
 	sink      judge.Register

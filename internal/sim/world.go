@@ -50,7 +50,7 @@ func newWorld(seed uint64, log func(string)) *world {
 	return w
 }
 
-// apart returns another source of chance of the same seed. What is drawn from it changes nothing else.
+// apart returns another source of chance of the same seed. Numbers drawn from it change nothing else.
 func (w *world) apart(what uint64) chance { return newChance(w.seed, what) }
 
 // run lets d pass, or less if a promise is broken.
