@@ -90,7 +90,8 @@ func (by adversary) misplan() {
 }
 
 // misguide writes some pages of the target of a worker. They may assign shards of other workers, have
-// different revisions, or be incomplete.
+// different revisions, or be incomplete. They name no shard whose tombstone was swept: a worker that its
+// target sends to a shard without a row creates the row, and only a tombstone can refuse that.
 func (by adversary) misguide() {
 	plan, _ := by.plan()
 	to, pages := by.somebody().Incarnation, int64(1+by.IntN(3))
@@ -100,6 +101,9 @@ func (by adversary) misguide() {
 		}
 		next := lease.Target{Group: group, Incarnation: to, Page: page, Pages: pages, Revision: by.revision(plan.Revision)}
 		for _, s := range by.streams.all {
+			if s.swept {
+				continue
+			}
 			if by.likely(0.3) {
 				next.Hold = append(next.Hold, lease.Assigned{Shard: s.name, Parents: slices.Sorted(slices.Values(s.parents))})
 			}
