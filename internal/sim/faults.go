@@ -92,7 +92,7 @@ const (
 	every     fleets = iota
 	steady           // the table does not go back
 	restored         // the table goes back in time
-	skewed           // … and every wall clock is off
+	skewed           // the table goes back in time, and every wall clock is off
 	forgetful        // sources lack shards
 	watchful         // workers have a deathwatch
 )
