@@ -58,8 +58,8 @@ func resting(workers []rebalance.Worker) []bool {
 // room reports whether the worker may have more than n shards.
 func room(w rebalance.Worker, n int) bool { return !w.Leaving && (w.Limit <= 0 || n < w.Limit) }
 
-// judge returns the outcome of a plan of v, and the rule that the plan breaks, if any.
-func judge(v rebalance.View, plan []int) (o outcome, fault string) {
+// outcomeOf returns the outcome of a plan of v, and the rule that the plan breaks, if any.
+func outcomeOf(v rebalance.View, plan []int) (o outcome, fault string) {
 	held, pinned := loads(v)
 	rest := resting(v.Workers)
 	counts := make([]int, len(v.Workers))
@@ -126,7 +126,7 @@ func optimum(v rebalance.View) outcome {
 	var try func(i int)
 	try = func(i int) {
 		if i == len(plan) {
-			if o, fault := judge(v, plan); fault == "" && o.beats(best) {
+			if o, fault := outcomeOf(v, plan); fault == "" && o.beats(best) {
 				best = o
 			}
 			return
@@ -203,7 +203,7 @@ func checkPlan(t *testing.T, v rebalance.View, want outcome) {
 	if len(plan) != len(v.Shards) {
 		t.Fatalf("%d shards, but a plan for %d", len(v.Shards), len(plan))
 	}
-	got, fault := judge(v, plan)
+	got, fault := outcomeOf(v, plan)
 	if fault != "" || got != want {
 		t.Fatalf("plan %v: %+v %s; want %+v\nof %+v", plan, got, fault, want, v)
 	}
@@ -438,7 +438,7 @@ func TestEachJoinMovesOnlyWhatTheNewWorkerGets(t *testing.T) {
 	for n := 1; n <= workers; n++ {
 		v.Workers = all[:n]
 		plan := rebalance.Even{}.Plan(v)
-		o, fault := judge(v, plan)
+		o, fault := outcomeOf(v, plan)
 		want := outcome{placed: shards, kept: shards - shards/n, moved: shards / n}
 		if n == 1 {
 			want = outcome{placed: shards} // all shards are free

@@ -269,7 +269,7 @@ func (r *run) handle(t *Tenure) {
 	panicked, err := true, error(&panicError{})
 	defer func() {
 		in := engine.Returned{Tenure: t.id()}
-		in.Failed, in.Note, err = judge(t, panicked, err)
+		in.Failed, in.Note, err = resultOf(t, panicked, err)
 		// Marks that are made after close are refused. Those made before are in the inbox,
 		// so they are reported before the return.
 		end := t.close()
@@ -279,12 +279,12 @@ func (r *run) handle(t *Tenure) {
 	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })
 }
 
-// judge returns whether a tenure has failed, the note that the table stores about its end,
+// resultOf returns whether a tenure has failed, the note that the table stores about its end,
 // and the handler's error unless it contains nothing new.
 //
 // If ctx has ended, the handler may return any error, and that is no failure. If that error
 // is the error of ctx or its cause, it contains nothing new.
-func judge(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
+func resultOf(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
 	switch {
 	case err == nil:
 		return false, t.releaseNote(), nil

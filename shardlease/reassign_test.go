@@ -109,7 +109,7 @@ func TestReassignToASession(t *testing.T) {
 		if third := <-others; third.Checkpoint().State != "data" {
 			t.Errorf("then acquired at %v", third.Checkpoint())
 		}
-		for _, g := range []*guest{a, b, c, d} {
+		for _, g := range []*runner{a, b, c, d} {
 			g.end(t)
 		}
 	})

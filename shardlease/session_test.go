@@ -18,15 +18,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A guest is a session that runs, and how its Run ended.
-type guest struct {
+// A runner is a session that runs, and how its Run ended.
+type runner struct {
 	*shardlease.Session
 	stop context.CancelFunc
 	over chan error
 }
 
 // runSession runs a session until the test ends.
-func runSession(t *testing.T, store lease.Store, c shardlease.SessionConfig) *guest {
+func runSession(t *testing.T, store lease.Store, c shardlease.SessionConfig) *runner {
 	t.Helper()
 	c.Group = "locks"
 	s, err := shardlease.NewSession(store, c)
@@ -34,13 +34,13 @@ func runSession(t *testing.T, store lease.Store, c shardlease.SessionConfig) *gu
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	g := &guest{Session: s, stop: stop, over: make(chan error, 1)}
+	g := &runner{Session: s, stop: stop, over: make(chan error, 1)}
 	go func() { g.over <- s.Run(ctx) }()
 	t.Cleanup(stop)
 	return g
 }
 
-func (g *guest) end(t *testing.T) {
+func (g *runner) end(t *testing.T) {
 	t.Helper()
 	g.stop()
 	if err := <-g.over; err != nil {
@@ -49,7 +49,7 @@ func (g *guest) end(t *testing.T) {
 }
 
 // lock acquires the lease that most tests use.
-func (g *guest) lock(t *testing.T, o shardlease.AcquireOptions) *shardlease.Tenure {
+func (g *runner) lock(t *testing.T, o shardlease.AcquireOptions) *shardlease.Tenure {
 	t.Helper()
 	tn, err := g.Acquire(t.Context(), "lock", o)
 	if err != nil {

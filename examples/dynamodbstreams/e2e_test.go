@@ -80,7 +80,7 @@ func TestEndToEnd(t *testing.T) {
 
 	<-changed
 	e.until("for the last changes to be in the sink", func() bool { return e.kept(*rounds) })
-	e.judge()
+	e.compare()
 }
 
 const itemsOfATable = 50
@@ -215,8 +215,8 @@ func (e *world) all() map[string][]string {
 	return all
 }
 
-// judge compares the sink with the changes of the items.
-func (e *world) judge() {
+// compare compares the sink with the changes of the items.
+func (e *world) compare() {
 	e.Helper()
 	all := e.all()
 	if len(all) != e.items() {

@@ -217,7 +217,7 @@ func (f *fleet) busy(rounds int) {
 	f.Helper()
 	f.until("for the first records to be in the sink", func() bool {
 		k := f.keys[len(f.keys)-1]
-		effects, err := f.judge.Effects(f.ctx, k.name)
+		effects, err := f.outcome.Effects(f.ctx, k.name)
 		return err == nil && len(effects) >= rounds*k.each
 	})
 }
@@ -317,7 +317,7 @@ func (f *fleet) caughtUp() {
 	behind := f.keys
 	f.until("for the last records to be in the sink", func() bool {
 		for len(behind) > 0 {
-			effects, err := f.judge.Effects(f.ctx, behind[0].name)
+			effects, err := f.outcome.Effects(f.ctx, behind[0].name)
 			if err != nil || len(effects) < f.want(behind[0]) {
 				return false
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 	"github.com/shardlease/shardlease-go/dynamostore"
-	"github.com/shardlease/shardlease-go/examples/kinesis/internal/judge"
+	"github.com/shardlease/shardlease-go/examples/kinesis/internal/outcome"
 	"github.com/shardlease/shardlease-go/examples/kinesis/journal"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
@@ -39,7 +39,7 @@ var (
 // the last record of its shard. Meanwhile a proxy repeats records and leaves shards out of
 // listings.
 //
-// Package judge, which shares no code with the consumer, checks the result. run-local starts the
+// Package outcome, which shares no code with the consumer, checks the result. run-local starts the
 // servers that the test needs.
 func TestEndToEnd(t *testing.T) {
 	e := newWorld(t)
@@ -86,7 +86,7 @@ type world struct {
 	db      *dynamodb.Client
 	name    string // the name of the stream and of the group
 	leases  *dynamostore.Store
-	judge   *judge.Judge
+	outcome *outcome.Reader
 	proxy   *proxy
 	keys    []key
 }
@@ -121,7 +121,7 @@ func newWorld(t *testing.T) *world {
 	e.must(journal.CreateTable(e.ctx, e.db, e.table("journal")))
 	e.leases, err = dynamostore.Open(e.ctx, e.db, e.table("leases"), dynamostore.Options{Timeout: 20 * time.Second})
 	e.must(err)
-	e.judge = &judge.Judge{DynamoDB: e.db, Kinesis: e.kinesis, Journal: e.table("journal"), Leases: e.table("leases"), Stream: e.name, Group: e.name}
+	e.outcome = &outcome.Reader{DynamoDB: e.db, Kinesis: e.kinesis, Journal: e.table("journal"), Leases: e.table("leases"), Stream: e.name, Group: e.name}
 	e.proxy, err = newProxy()
 	e.must(err)
 	e.Cleanup(e.proxy.Close)
@@ -197,17 +197,17 @@ func (e *world) want(k key) int { return *rounds * k.each }
 // verdict compares the tables with the records that were put, and with the stream.
 func (e *world) verdict() {
 	e.Helper()
-	var all judge.Verdict
+	var all outcome.Verdict
 	for _, k := range e.keys {
-		put := make([]judge.Digest, e.want(k))
+		put := make([]outcome.Digest, e.want(k))
 		for n := range put {
 			put[n] = sha256.Sum256(k.payload(n))
 		}
-		effects, err := e.judge.Effects(e.ctx, k.name)
+		effects, err := e.outcome.Effects(e.ctx, k.name)
 		e.must(err)
-		all.Add(judge.Compare(put, effects))
+		all.Add(outcome.Compare(put, effects))
 	}
-	shards, err := e.judge.Checkpoints(e.ctx)
+	shards, err := e.outcome.Checkpoints(e.ctx)
 	e.Logf("%v; %d keys and %d shards; %.0f s", all, len(e.keys), shards, time.Since(e.begun).Seconds())
 	if all.Faults() > 0 || all.Records != *rounds*4000 {
 		e.Errorf("want %d records, each once, in order and unchanged", *rounds*4000)

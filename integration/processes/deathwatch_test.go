@@ -66,9 +66,9 @@ func TestDeathwatch(t *testing.T) {
 // checkSeated checks that a worker was not evicted.
 func (f *fleet) checkSeated(p *process) {
 	f.Helper()
-	f.judge.mu.Lock()
-	defer f.judge.mu.Unlock()
-	if l := f.judge.life(p.name); len(l.evicted)+len(l.lost) > 0 {
+	f.journal.mu.Lock()
+	defer f.journal.mu.Unlock()
+	if l := f.journal.life(p.name); len(l.evicted)+len(l.lost) > 0 {
 		f.Errorf("%s was stopped for half of its lease time: evicted at %v, lost its seat at %v", p.name, l.evicted, l.lost)
 	}
 }
@@ -100,9 +100,9 @@ func (f *fleet) planner() *process {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.judge.mu.Lock()
-	name := f.judge.who(string(record.(lease.Plan).By.Incarnation))
-	f.judge.mu.Unlock()
+	f.journal.mu.Lock()
+	name := f.journal.who(record.(lease.Plan).By.Incarnation)
+	f.journal.mu.Unlock()
 	for _, p := range f.slots {
 		if p.name == name && !p.dead() {
 			return p
@@ -114,7 +114,7 @@ func (f *fleet) planner() *process {
 // die ends a worker.
 func (f *fleet) die(p *process, n int) {
 	f.kills[other]++
-	f.judge.saw(entry{Kind: killed, By: p.name})
+	f.journal.saw(entry{Kind: killed, By: p.name})
 	if order := []string{"", "", deathByPanic, "", deathByMemory}[n%5]; order != "" {
 		p.mu.Lock()
 		p.killed = true
@@ -126,11 +126,11 @@ func (f *fleet) die(p *process, n int) {
 }
 
 // longestStall is for how long the machine may stand still in a recovery that counts. With a lease time of ten
-// seconds the judge ignores more.
+// seconds the journal ignores more.
 const longestStall = 300 * time.Millisecond
 
 // excludeStalls notes which recoveries do not count, because a process stood still meanwhile.
-func (j *judge) excludeStalls() {
+func (j *journal) excludeStalls() {
 	_, _ = j.recoveries() // it notes what else has disturbed them
 	for _, r := range j.kills {
 		for name, l := range j.lives {
@@ -160,11 +160,11 @@ func (f *fleet) age(r *recovery) time.Duration {
 // checkRecoveries checks how long the shards of the dead were not processed.
 func (f *fleet) checkRecoveries() {
 	f.Helper()
-	f.judge.mu.Lock()
-	defer f.judge.mu.Unlock()
+	f.journal.mu.Lock()
+	defer f.journal.mu.Unlock()
 	var all spread
-	f.judge.excludeStalls()
-	for _, r := range f.judge.kills {
+	f.journal.excludeStalls()
+	for _, r := range f.journal.kills {
 		if len(r.missing) > 0 {
 			f.Errorf("%s: shards are not processed again: %v", r.process, r.missing)
 		}
@@ -173,7 +173,7 @@ func (f *fleet) checkRecoveries() {
 			f.Logf("%s took %v: it had lived for %v; disturbed: %q", r.process, r.took, f.age(r), r.mixed)
 		}
 	}
-	clean, mixed := f.judge.recoveries()
+	clean, mixed := f.journal.recoveries()
 	f.Logf("T = %v; until all shards of a dead worker are processed again: %v; of these, undisturbed: %v; disturbed: %v", leaseTime(), all, clean, mixed)
 	if *processDeaths < 10 {
 		return // too few, and perhaps beside other tests

@@ -19,11 +19,11 @@ type recovery struct {
 }
 
 // kill begins a recovery.
-func (j *judge) kill(e entry) {
+func (j *journal) kill(e entry) {
 	r := &recovery{process: e.By, at: e.at(), missing: map[string]int64{}}
-	for name, l := range j.shards {
-		if l.row.Incarnation != "" && j.who(l.row.Incarnation) == e.By {
-			r.missing[name] = l.row.Generation
+	for name := range j.shards {
+		if row := j.judge.Row(name); !row.Owner.IsZero() && j.who(row.Owner.Incarnation) == e.By {
+			r.missing[name] = row.Generation
 		}
 	}
 	j.life(e.By).dead = r
@@ -31,7 +31,7 @@ func (j *judge) kill(e entry) {
 }
 
 // recovered records that a shard is processed again, because it has an effect.
-func (j *judge) recovered(e entry) {
+func (j *journal) recovered(e entry) {
 	for _, r := range j.kills {
 		if died, ok := r.missing[e.Shard]; ok && e.Generation > died {
 			delete(r.missing, e.Shard)
@@ -43,7 +43,7 @@ func (j *judge) recovered(e entry) {
 }
 
 // disturbed records other events in the fleet during a recovery.
-func (j *judge) disturbed(r *recovery) {
+func (j *journal) disturbed(r *recovery) {
 	for name, l := range j.lives {
 		if name == r.process {
 			continue
@@ -58,7 +58,7 @@ func (j *judge) disturbed(r *recovery) {
 				r.mixed = "another was " + string(t.kind)
 			}
 		}
-		// Many short stalls can cost a worker its seat too; the judge decides that separately.
+		// Many short stalls can cost a worker its seat too; the journal decides that separately.
 		if slices.ContainsFunc(l.lost, r.during) || slices.ContainsFunc(l.evicted, r.during) {
 			r.mixed = "another lost its seat"
 		}
@@ -72,7 +72,7 @@ func (r *recovery) during(at time.Duration) bool {
 }
 
 // recoveries returns the durations of the recoveries that no other event can have delayed.
-func (j *judge) recoveries() (clean spread, mixed map[string]int) {
+func (j *journal) recoveries() (clean spread, mixed map[string]int) {
 	mixed = map[string]int{}
 	for _, r := range j.kills {
 		j.disturbed(r)
@@ -135,7 +135,7 @@ func footprintOf(stats []sample) footprint {
 
 // growth returns the footprints of each process that lived for the whole run, in the second quarter
 // and in the last.
-func (j *judge) growth(whole time.Duration) map[string][2]footprint {
+func (j *journal) growth(whole time.Duration) map[string][2]footprint {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	grown := map[string][2]footprint{}
@@ -149,7 +149,7 @@ func (j *judge) growth(whole time.Duration) map[string][2]footprint {
 }
 
 // slowest returns the longest recovery that counts.
-func (j *judge) slowest() time.Duration {
+func (j *journal) slowest() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clean, _ := j.recoveries()
@@ -157,7 +157,7 @@ func (j *judge) slowest() time.Duration {
 }
 
 // accepted returns the number of checkpoints that the table has accepted.
-func (j *judge) accepted() int {
+func (j *journal) accepted() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.commits

@@ -22,11 +22,11 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// A fleet is a set of worker processes with one table, one proxy, one register and one judge.
+// A fleet is a set of worker processes with one table, one proxy, one register and one journal.
 type fleet struct {
 	*testing.T
 	fleetConfig
-	judge    *judge
+	journal  *journal
 	proxy    *proxy
 	register *register
 	chance   *rand.Rand
@@ -59,13 +59,13 @@ type process struct {
 func newFleet(t *testing.T, c fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{
-		T: t, fleetConfig: c, judge: newJudge(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t), slots: make([]*process, c.workers),
+		T: t, fleetConfig: c, journal: newJournal(), chance: rand.New(rand.NewPCG(c.seed, 1)), table: local.Table(t), slots: make([]*process, c.workers),
 		kills: map[phase]int{}, stops: map[phase]int{}, cuts: map[phase]int{}, missed: map[phase]int{},
 	}
-	f.judge.record(t)
-	f.judge.watchful = c.deathwatch
-	f.register = newRegister(t, c.register, f.judge.saw)
-	f.proxy = newProxy(t, c, f.judge.saw)
+	f.journal.record(t)
+	f.journal.watchful = c.deathwatch
+	f.register = newRegister(t, c.register, f.journal.saw)
+	f.proxy = newProxy(t, c, f.journal.saw)
 	ctx, over := context.WithCancel(context.Background())
 	f.over = over
 	f.watching.Go(func() { local.Stalls(ctx, stallTick, f.stalled) })
@@ -82,7 +82,7 @@ func newFleet(t *testing.T, c fleetConfig) *fleet {
 // stalled reports how late this process was scheduled, which also runs the proxy and the register.
 func (f *fleet) stalled(late time.Duration) {
 	if late > stallFrom {
-		f.judge.saw(entry{Kind: stalled, For: late})
+		f.journal.saw(entry{Kind: stalled, For: late})
 	}
 }
 
@@ -118,7 +118,7 @@ func (f *fleet) enter(slot int) *process {
 	return p
 }
 
-// read passes the reports of a process to the judge until the process is dead, and fails the test if
+// read passes the reports of a process to the journal until the process is dead, and fails the test if
 // the process ended by itself.
 func (f *fleet) read(p *process, reports *os.File) {
 	defer close(p.done)
@@ -134,13 +134,13 @@ func (f *fleet) read(p *process, reports *os.File) {
 			f.Errorf("%s reports %q", p.name, line)
 			continue
 		}
-		f.judge.saw(e)
+		f.journal.saw(e)
 	}
 	err := p.cmd.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
-	f.judge.exited(p.name)
+	f.journal.exited(p.name)
 	if !p.killed && err != nil {
 		f.Errorf("%s ended by itself: %v\n%s", p.name, err, p.errors.Bytes())
 	}
@@ -195,12 +195,12 @@ func (f *fleet) whole() {
 	since := time.Now().Add(f.pause)
 	limit := since.Add(patience + 10*leaseTime())
 	for tick := time.Tick(20 * time.Millisecond); ; <-tick {
-		silent := f.judge.quietSince(f.shards, since)
+		silent := f.journal.quietSince(f.shards, since)
 		if len(silent) == 0 || f.Failed() {
 			return
 		}
 		if time.Now().After(limit) {
-			f.Fatalf("no worker processes %v\n%s", silent, f.judge.summary())
+			f.Fatalf("no worker processes %v\n%s", silent, f.journal.summary())
 		}
 	}
 }
@@ -279,7 +279,7 @@ func (f *fleet) kill() {
 	f.Helper()
 	p, at := f.strike(attack{now: func(p *process) {
 		p.signal(syscall.SIGKILL)
-		f.judge.saw(entry{Kind: killed, By: p.name})
+		f.journal.saw(entry{Kind: killed, By: p.name})
 	}})
 	f.kills[at]++
 	if f.slots[p.slot] == p {
@@ -311,7 +311,7 @@ func (f *fleet) halt() attack {
 	keep := func(p *process) { f.proxy.lane(p.name).keep.Store(true) }
 	return attack{early: keep, now: func(p *process) {
 		keep(p)
-		f.judge.saw(entry{Kind: stopped, By: p.name})
+		f.journal.saw(entry{Kind: stopped, By: p.name})
 		p.signal(syscall.SIGSTOP)
 	}}
 }
@@ -320,18 +320,18 @@ func (f *fleet) resume(p *process, after time.Duration) {
 	fixture.Sleep(f.T, after)
 	f.proxy.lane(p.name).keep.Store(false)
 	p.signal(syscall.SIGCONT)
-	f.judge.saw(entry{Kind: continued, By: p.name})
+	f.journal.saw(entry{Kind: continued, By: p.name})
 }
 
 // isolate cuts a worker off from the store, but not from the register.
 func (f *fleet) isolate(d time.Duration) {
 	f.Helper()
 	p, at := f.strike(attack{now: func(p *process) {
-		f.judge.saw(entry{Kind: cut, By: p.name})
+		f.journal.saw(entry{Kind: cut, By: p.name})
 		f.proxy.lane(p.name).cut.Store(true)
 	}})
 	f.cuts[at]++
 	fixture.Sleep(f.T, d)
 	f.proxy.lane(p.name).cut.Store(false)
-	f.judge.saw(entry{Kind: healed, By: p.name})
+	f.journal.saw(entry{Kind: healed, By: p.name})
 }

@@ -1,4 +1,4 @@
-// Package processes kills, freezes and cuts off real worker processes, and judges what the table and
+// Package processes kills, freezes and cuts off real worker processes, and checks what the table and
 // a register have accepted meanwhile.
 package processes
 

@@ -5,7 +5,6 @@ package processes
 import (
 	"flag"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,11 +14,11 @@ import (
 )
 
 // These tests run worker processes on DynamoDB Local, with a lease time of a second by default, under
-// SIGKILL, SIGSTOP and a faulty network. A judge decides from the records alone: what the service
+// SIGKILL, SIGSTOP and a faulty network. A journal decides from its entries alone: what the service
 // accepted, what the register accepted, what the workers reported, and what the test did to them.
 //
 // Processes cannot be replayed: a seed fixes the schedule of the attacks, but not the timing of the
-// machine. The records can be stored in a file and judged again.
+// machine. The entries can be stored in a file and checked again.
 //
 //	go test ./integration/processes -run 'TestProcesses$' -v -process.kills 20 -process.stops 20
 //	go test ./integration/processes -run 'TestProcesses$' -v -process.kills 300 -process.stops 300 -timeout 40m
@@ -86,7 +85,7 @@ func testProcesses(t *testing.T, buckets int) {
 	}
 	f.whole()
 	// On a busy machine other workers stall during most recoveries, and then these do not count.
-	for more := 20; *processKills >= 20 && more > 0 && f.judge.slowest() == 0 && !t.Failed(); more-- {
+	for more := 20; *processKills >= 20 && more > 0 && f.journal.slowest() == 0 && !t.Failed(); more-- {
 		f.kill()
 		f.whole()
 		fixture.Sleep(t, leaseTime()/2)
@@ -94,15 +93,15 @@ func testProcesses(t *testing.T, buckets int) {
 	f.end()
 	f.audit()
 	f.report()
-	if *processKills >= 20 && f.judge.slowest() == 0 {
+	if *processKills >= 20 && f.journal.slowest() == 0 {
 		t.Error("no recovery counts, so none could be measured")
 	}
-	if worst := f.judge.slowest(); inRealTime() && worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
+	if worst := f.journal.slowest(); inRealTime() && worst > leaseTime()+leaseTime()/3+500*time.Millisecond+slack {
 		t.Errorf("the shards of a killed worker were processed again only after %v", worst)
 	}
 }
 
-// audit compares the table after all workers have left with what the judge saw.
+// audit compares the table after all workers have left with what the journal has.
 func (f *fleet) audit() {
 	f.Helper()
 	f.proxy.arrive() // no request is on its way now
@@ -114,19 +113,19 @@ func (f *fleet) audit() {
 	if len(rows) != f.shards {
 		f.Errorf("%d rows, want %d", len(rows), f.shards)
 	}
-	f.judge.mu.Lock()
-	defer f.judge.mu.Unlock()
+	f.journal.mu.Lock()
+	defer f.journal.mu.Unlock()
 	for _, row := range rows {
-		seen := f.judge.ledger(row.Shard).row
-		if row.Generation != seen.Generation || row.Counter != seen.Counter || row.Checkpoint.Position != strconv.FormatInt(seen.Position, 10) {
-			f.Errorf("the judge has not seen the write that left %s as %v", row.Shard, row)
+		seen := f.journal.judge.Row(row.Shard)
+		if row.WriteID != seen.WriteID || row.Counter != seen.Counter || row.Checkpoint.Position != seen.Checkpoint.Position {
+			f.Errorf("the journal has not the write that left %s as %v", row.Shard, row)
 		}
-		if row.Owner.IsZero() || seen.Late {
+		if row.Owner.IsZero() || f.journal.stream(row.Shard).late {
 			continue
 		}
 		now := entry{Wall: time.Now().UnixNano()}.at()
-		if cause := f.judge.cause(f.judge.who(seen.Incarnation), now-5*leaseTime(), now); cause != "" {
-			f.judge.excused["left at the end, "+string(cause)]++
+		if cause := f.journal.cause(f.journal.who(seen.Owner.Incarnation), now-5*leaseTime(), now); cause != "" {
+			f.journal.excused["left at the end, "+string(cause)]++
 		} else {
 			f.Errorf("%s was not released by a graceful shutdown: %v", row.Shard, row)
 		}
@@ -137,9 +136,9 @@ func (f *fleet) audit() {
 // objections are at the end of the output.
 func (f *fleet) report() {
 	f.Helper()
-	objections := f.judge.verdict()
+	objections := f.journal.verdict()
 	f.Logf("%d processes; killed %v, stopped %v, cut off %v (by phase; none: at any moment; phases not reached: %v)\n%s",
-		len(f.started), f.kills, f.stops, f.cuts, f.missed, f.judge.summary())
+		len(f.started), f.kills, f.stops, f.cuts, f.missed, f.journal.summary())
 	for _, objection := range objections {
 		f.Errorf("%s", objection)
 	}
@@ -147,7 +146,7 @@ func (f *fleet) report() {
 
 // TestWithoutTheFenceUpdatesAreLost: a worker is stopped, its commits are held back in the network,
 // another worker takes over, and the first one wakes up. TestProcesses does the same; here one of the
-// fences is off, and the judge must report what was lost.
+// fences is off, and the journal must report what was lost.
 func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		config fleetConfig
@@ -169,12 +168,12 @@ func TestWithoutTheFenceUpdatesAreLost(t *testing.T) {
 			}
 			switch {
 			case f.notices(c.want):
-			case f.judge.excused[string(stalled)] > 0 && !fixture.Long():
-				t.Logf("every try was disturbed, because the machine is busy: the judge does not report %v\n%s", c.want, f.judge.summary())
+			case f.journal.excused[string(stalled)] > 0 && !fixture.Long():
+				t.Logf("every try was disturbed, because the machine is busy: the journal does not report %v\n%s", c.want, f.journal.summary())
 			default:
-				t.Errorf("the judge does not report %v\n%s", c.want, f.judge.summary())
+				t.Errorf("the journal does not report %v\n%s", c.want, f.journal.summary())
 			}
-			t.Logf("%v\n%s", f.judge.faulty, f.judge.faults[:min(3, len(f.judge.faults))])
+			t.Logf("%v\n%s", f.journal.faulty, f.journal.faults[:min(3, len(f.journal.faults))])
 		})
 	}
 }
@@ -188,13 +187,13 @@ func unfenced(t *testing.T, c fleetConfig) *fleet {
 	f.stopOne(keepFor() + leaseTime()/2)
 	fixture.Sleep(t, leaseTime())
 	f.end()
-	f.judge.verdict()
+	f.journal.verdict()
 	return f
 }
 
-// notices reports whether the judge has objections about each of these promises.
+// notices reports whether the journal has objections about each of these promises.
 func (f *fleet) notices(promises []string) bool {
-	return !slices.ContainsFunc(promises, func(p string) bool { return f.judge.faulty[p] == 0 })
+	return !slices.ContainsFunc(promises, func(p string) bool { return f.journal.faulty[p] == 0 })
 }
 
 // TestProcessesSoak runs a large fleet for the time of -process.soak. Half of the workers are never
@@ -210,7 +209,7 @@ func TestProcessesSoak(t *testing.T) {
 	})
 	f.spared = *processWorkers / 2
 	f.whole()
-	began, commits := time.Now(), f.judge.accepted()
+	began, commits := time.Now(), f.journal.accepted()
 	for n := 0; time.Since(began) < *processSoak && !t.Failed(); n++ {
 		switch n % 5 {
 		case 0, 2:
@@ -224,7 +223,7 @@ func TestProcessesSoak(t *testing.T) {
 		fixture.Sleep(t, min(15*time.Second, *processSoak-time.Since(began)))
 	}
 	ran := time.Since(began)
-	rate := float64(f.judge.accepted()-commits) / ran.Seconds()
+	rate := float64(f.journal.accepted()-commits) / ran.Seconds()
 	f.end()
 	f.audit()
 	f.report()
@@ -238,7 +237,7 @@ func TestProcessesSoak(t *testing.T) {
 // flat fails for every worker whose heap or goroutines have grown between early and late in the run.
 func (f *fleet) flat(ran time.Duration) {
 	f.Helper()
-	grown := f.judge.growth(ran)
+	grown := f.journal.growth(ran)
 	if len(grown) < f.spared {
 		f.Errorf("only %d workers lived for the whole run, want %d", len(grown), f.spared)
 	}

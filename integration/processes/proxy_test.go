@@ -23,8 +23,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A proxy is the only connection from worker processes to the service. It runs in the judge's process
-// and reports to the judge what the service has accepted, in order: it never has two writes of one row
+// A proxy is the only connection from worker processes to the service. It runs in the test's process
+// and reports to the journal what the service has accepted, in order: it never has two writes of one row
 // under way at once, and each answer has the row after the write.
 //
 // The proxy is faulty: requests and answers are lost, are slow, or arrive when their sender no longer
@@ -300,7 +300,7 @@ func (r *proxy) row(p *call) *sync.Mutex {
 	return r.rows[key]
 }
 
-// deliver sends a request to the service, and reports the result to the judge.
+// deliver sends a request to the service, and reports the result to the journal.
 func (r *proxy) deliver(ctx context.Context, p *call) (*http.Response, []byte, error) {
 	if p.kind == "" {
 		return r.send(ctx, p, p.body)
@@ -342,7 +342,7 @@ func (r *proxy) send(ctx context.Context, p *call, body []byte) (*http.Response,
 	return response, answer, errors.Join(err, response.Body.Close())
 }
 
-// report reports the result of a write to the judge.
+// report reports the result of a write to the journal.
 func (r *proxy) report(p *call, before time.Time, status int, answer []byte) {
 	e := entry{Wall: before.UnixNano(), By: p.by, Late: p.late}
 	switch {
@@ -360,7 +360,7 @@ func (r *proxy) report(p *call, before time.Time, status int, answer []byte) {
 		case lease.Row:
 			e.Kind, e.Shard, e.Generation, e.Counter = rowWritten, record.Shard, record.Generation, record.Counter
 			e.Incarnation, e.Reason, e.Made = string(record.Owner.Incarnation), string(record.Last.Reason), record.Checkpoint.Generation
-			e.Offered = string(record.OfferedTo)
+			e.Offered, e.Write = string(record.OfferedTo), string(record.WriteID)
 			e.Position, _ = strconv.ParseInt(record.Checkpoint.Position, 10, 64) // 0 if there is no position
 			r.saw(e)
 		case lease.Seat:
@@ -370,7 +370,7 @@ func (r *proxy) report(p *call, before time.Time, status int, answer []byte) {
 	}
 }
 
-// recordOf returns the record that an accepted write has left, or nil if the judge does not need it.
+// recordOf returns the record that an accepted write has left, or nil if the journal does not need it.
 func recordOf(p *call, answer []byte) lease.Record {
 	var content struct{ Item, Attributes map[string]map[string]any }
 	source, attributes := answer, &content.Attributes

@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // A kind is the kind of an entry.
@@ -50,13 +52,14 @@ type entry struct {
 
 	Incarnation string `json:",omitempty"` // the owner of a row, or that of a seat
 	Counter     int64  `json:",omitempty"` // the counter of a row, or the heartbeat counter of a seat
+	Write       string `json:",omitempty"` // the write id of a row
 	Made        int64  `json:",omitempty"` // the generation under which the checkpoint was made
 	Offered     string `json:",omitempty"` // the incarnation to which a row is offered
 	Reason      string `json:",omitempty"`
 	Late        bool   `json:",omitempty"` // the request was held back in the network
 
 	Event        string        `json:",omitempty"`
-	Cause        string        `json:",omitempty"`
+	Cause        event.Cause   `json:",omitempty"`
 	Text         string        `json:",omitempty"`
 	Failed       bool          `json:",omitempty"` // the handler returned an error
 	Gap, Overlap time.Duration `json:",omitempty"`
@@ -72,11 +75,11 @@ func (e entry) at() time.Duration { return time.Duration(e.Wall) }
 
 var (
 	processRecords = flag.String("process.records", "", "a file to write the records of a fleet to")
-	processJudge   = flag.String("process.judge", "", "a file of records that TestRecords judges")
+	processJudge   = flag.String("process.judge", "", "a file of records that TestRecords checks")
 )
 
-// record writes the entries that the judge sees to a file.
-func (j *judge) record(t *testing.T) {
+// record writes the entries of the journal to a file.
+func (j *journal) record(t *testing.T) {
 	if *processRecords == "" {
 		return
 	}
@@ -89,20 +92,20 @@ func (j *judge) record(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	j.records = json.NewEncoder(file)
+	j.file = json.NewEncoder(file)
 }
 
-// TestRecords judges a file of records again. The judge needs nothing else.
+// TestRecords checks a file of records again. The journal needs nothing else.
 func TestRecords(t *testing.T) {
 	if *processJudge == "" {
-		t.Skip("set -process.judge FILE to judge a file of records")
+		t.Skip("set -process.judge FILE to check a file of records")
 	}
 	file, err := os.Open(*processJudge)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	j := newJudge()
+	j := newJournal()
 	lines := json.NewDecoder(file)
 	for {
 		var e entry

@@ -15,7 +15,7 @@ import (
 )
 
 // A register is the sink of the handlers: for each shard it stores the latest record that was written,
-// and its generation. It runs in the judge's process and compares generations in the same step as it
+// and its generation. It runs in the test's process and compares generations in the same step as it
 // writes. Without its fence it accepts everything, like a sink that cannot compare.
 //
 // In its protocol each effect is one line, answered by a line "ok" or "stale".
@@ -114,7 +114,7 @@ func (r *register) serve(conn net.Conn) {
 	}
 }
 
-// write accepts or refuses an effect. It reports effects to the judge in the order in which they are
+// write accepts or refuses an effect. It reports effects to the journal in the order in which they are
 // accepted.
 func (r *register) write(e effect) bool {
 	r.mu.Lock()
@@ -200,7 +200,7 @@ func TestRegister(t *testing.T) {
 		p.close()
 		r.close()
 		if len(seen) != 4 {
-			t.Errorf("the judge received %v", seen)
+			t.Errorf("the journal received %v", seen)
 		}
 	}
 }

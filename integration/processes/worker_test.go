@@ -39,7 +39,7 @@ func leaseTime() time.Duration { return *processTTL }
 type orders struct {
 	Process  string // a unique name of the process
 	Name     string // the name of the worker; a process after a dead one may reuse it
-	Endpoint string // the address of the store, through the judge's proxy
+	Endpoint string // the address of the store, through the test's proxy
 	Table    string
 	Register string
 	Shards   int
@@ -194,11 +194,8 @@ func (s *station) send(e entry) {
 func (s *station) observe(e event.Event) {
 	out := entry{
 		Kind: libraryEvent, Wall: e.At.UnixNano(), Shard: e.Shard, Generation: e.Generation,
-		Event: e.Kind.String(), Gap: e.Gap, Overlap: e.Overlap, Dropped: e.Dropped, Text: e.String(),
+		Event: e.Kind.String(), Gap: e.Gap, Overlap: e.Overlap, Dropped: e.Dropped, Text: e.String(), Cause: e.Cause,
 		Failed: e.Kind == event.Ended && e.Err != nil && e.Cause == event.CauseGivenUp,
-	}
-	if e.Cause != 0 {
-		out.Cause = e.Cause.String()
 	}
 	s.send(out)
 }

@@ -258,7 +258,7 @@ func (e *Engine) fill(s *shard, w *self) {
 // does not hold, so that the next plan gives these shards to others.
 func (e *Engine) blame(s *shard) {
 	t := &e.turn
-	if !e.health.judge(t, s.t, &s.row) {
+	if !e.health.blame(t, s.t, &s.row) {
 		return
 	}
 	for _, s := range e.shards.all {

@@ -26,7 +26,7 @@ import (
 // No shard stays unprocessed without a reported cause: handlers that show no progress are reported,
 // and so are shards for which no worker has room.
 //
-// Called by the spine: judge and succeeded with what handlers do, keep and silence.keep in each
+// Called by the spine: blame and succeeded with what handlers do, keep and silence.keep in each
 // step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
 //
 // Nothing is written here. The verdict goes into the release of the shard (give.go, Excused), and the state of the worker
@@ -99,13 +99,13 @@ func (of *tenure) failing(t *turn) bool {
 	return w.blame == unjudged
 }
 
-// judge decides whose fault it is that a handler has failed. It reports whether a rest begins.
+// blame decides whose fault it is that a handler has failed. It reports whether a rest begins.
 //
 // The first failures in a row are blamed on their shards, because nothing shows yet that the worker is the cause. The
 // failure that makes the worker unwell is blamed on the worker, and so are all failures after it. In a group of few shards
 // the same shard comes back to a sick worker again and again. Then each failure speaks against the worker, if the row
 // shows progress of the shard since the failure before.
-func (h *health) judge(t *turn, of *tenure, r *row) (rests bool) {
+func (h *health) blame(t *turn, of *tenure, r *row) (rests bool) {
 	w := &of.wind
 	h.last, h.longest = t.now.Mono, max(h.longest, t.now.Mono.Sub(of.began))
 	at := r.copy.Row()

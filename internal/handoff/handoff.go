@@ -1,8 +1,8 @@
 // Package handoff decides the steps of a move, as two pure functions: one for the owner and one for
 // the successor.
 //
-// Each is a function of what its side knows now. Neither keeps state, and the two sides
-// communicate through the table alone.
+// The arguments of each function are what its side knows now. Neither function keeps state, and the
+// two sides communicate through the table alone.
 //
 // Invariant: every phase ends by itself. Even if the other side never does anything again, each
 // function returns after some time a step that ends the phase. The only exception is
@@ -17,7 +17,7 @@ import (
 
 // A Giving is what the owner of a shard knows about the move of that shard.
 type Giving struct {
-	Wanted     bool          // the request stands: its seat exists, and it names this generation
+	Wanted     bool          // the request stands: the requester's seat exists, and the request names this generation
 	Draining   bool          // the soft context has ended, so the handler should wind down
 	Drained    time.Duration // how long ago the soft context ended
 	Returned   bool          // the handler has returned
@@ -45,8 +45,8 @@ func (g Give) String() string {
 // Owner returns the owner's next step.
 //
 // Invariant: once the soft context of its handler has ended, the owner gives the shard up, to the
-// successor or to nobody. It never resumes, because the handler may have discarded what it needs to
-// continue.
+// successor or to nobody. The owner never resumes, because the handler may have discarded what it
+// needs to continue.
 func Owner(t rebalance.Terms, v Giving) Give {
 	limit, limited := Limit(t)
 	switch {
@@ -76,9 +76,9 @@ func Limit(t rebalance.Terms) (limit time.Duration, limited bool) {
 // Standing returns how long an offer stands before the owner withdraws it.
 func Standing(t rebalance.Terms) time.Duration { return max(2*t.Drain, 2*time.Second) }
 
-// Patience returns how long a successor waits for the owner after it has written its request. The
-// owner may take up to beat to notice the request. From then on it has twice the drain time, or
-// beat if that is longer.
+// Patience returns how long a successor waits for the owner after the successor has written its
+// request. The owner may take up to beat to notice the request. After that it has twice the drain
+// time, or beat if that is longer.
 func Patience(t rebalance.Terms, beat time.Duration) time.Duration {
 	return max(2*t.Drain, beat) + beat
 }

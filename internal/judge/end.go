@@ -7,7 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An End is the end of a tenure, or the end of the soft context of its handler, with all that can be a reason for it.
+// An End is the end of a tenure, or the end of the soft context of its handler, with everything that can be the reason.
 type End struct {
 	Cause event.Cause
 	Err   error
@@ -20,17 +20,17 @@ type End struct {
 	Released  bool
 	Finishing bool
 
-	// Reasons that others give, or the table.
+	// Reasons outside the handler.
 	Requested  bool // a seat has requested the shard
 	Stopping   bool // the worker was told to stop
-	Untrusted  bool // the worker could not trust in its seat any more
-	Unanswered bool // for the commit timeout, nothing that the worker sent for the shard was answered or accepted
+	Untrusted  bool // the worker could no longer trust its lease
+	Unanswered bool // for the commit timeout, no write of the worker for the shard was answered, or no mark was accepted
 	Stalls     bool // the configuration limits how long a handler may make no progress
 	Unlisted   bool // the source of the worker lists the shard no more
 	Complete   bool // the row is finished
 	Removed    bool // the shard was removed after its end
 	WentBack   bool // the table went back in time, not long ago
-	Calm       bool // nothing goes wrong, for long enough
+	Calm       bool // nothing has gone wrong for so long that it cannot be a reason any more
 }
 
 // WindDown returns an error unless there is a reason for the handler to wind down.
@@ -55,7 +55,7 @@ func (e End) WindDown() error {
 }
 
 // Check returns an error unless there is a reason for the end of the tenure: in the table, on the clock, or in the
-// handler. A reply that was lost is none.
+// handler. A lost reply is no reason.
 func (e End) Check() error {
 	ok := false
 	switch e.Cause {
@@ -71,13 +71,13 @@ func (e End) Check() error {
 		ok = e.Finishing && e.Complete
 	case event.CauseGivenUp:
 		ok = e.Soft || e.Returned || e.Released
-	case event.CauseStalled: // WindDown has checked a soft end
+	case event.CauseStalled: // if the soft context ended first, WindDown has checked the reason
 		ok = e.Soft || (e.Returned || e.Finishing) && e.Unanswered
 	case event.CauseStopped:
 		ok = e.Soft || e.Stopping
 	case event.CauseUnlisted:
 		ok = e.Soft
-	case event.CauseVanished: // its end was stored, and it was removed before the answer came
+	case event.CauseVanished: // its end was stored, and the shard was removed before the answer arrived
 		ok = (e.WentBack || e.Finishing && e.Removed) && !e.Calm
 	case event.CauseConflict:
 		ok = e.WentBack && !e.Calm

@@ -36,7 +36,7 @@ type Ended struct {
 	Next   int64 // the generation that began
 }
 
-// EndOf returns how a generation ended, as far as the row of its shard still tells.
+// EndOf returns how a generation ended, as far as the row of its shard still shows it.
 func EndOf(t Tenure, row lease.Row) (e Ended) {
 	for _, past := range append(row.History(), row.Last) {
 		if g := past.Generation; g > t.Generation && (e.Next == 0 || g < e.Next) {

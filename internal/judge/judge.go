@@ -1,23 +1,23 @@
 // Package judge checks what a fleet does against the promises. Every world of the tests uses it: the simulator, the
-// explorers, the storm, the measurement of large fleets and the engine's tests.
+// explorers, the storm, the measurement of large fleets, the engine's tests, and the real processes of integration.
 //
 // Of every accepted write of a lease row, [Accepted.Check] checks what the rows show:
 //
-//	S1  the accepted checkpoints of a shard are ordered by generation, and each is made by the
-//	    owner of its generation
+//	S1  the accepted checkpoints of a shard are ordered by generation, and all writes under a
+//	    generation are made by its owner
 //	S2  no position moves back, and no transfer changes the checkpoint
 //	S3  generations only grow, one generation has one owner, and no write is applied twice
 //
 // An operator's rewind and a removal are exceptions to S2. A [Judge] also remembers what two rows do not show: earlier
 // writes, and in a [History] what became of each generation. A [Store] is a judge in front of a store.
 //
-// A world that sees workers, sessions or handlers also checks what they do. It states what it alone knows in a narrow
-// struct, and a fact that it does not know in the way that excuses the worker:
+// A world that sees workers, sessions or handlers also checks what they do. It passes what it alone knows in a narrow
+// struct. For a fact that it does not know, it passes the value that excuses the worker:
 //
 //	[History.Start]      a tenure starts once, for its owner, where the stored position is (S2, S3)
 //	[History.Committed]  a commit that is reported as accepted was stored (S4)
 //	[End]                a handler is told to wind down, or a tenure ends, only for a reason (S4)
-//	[Handover]           a worker takes a lease, or gives it up, only if it is entitled to (S4)
+//	[Handover]           a worker takes a shard, or gives it up, only if it is entitled to (S4)
 //	[Seats]              nobody is evicted before its time (S4)
 //	[Revision]           no worker replaces a plan or a target by an earlier one
 //	[Register]           accepted effects follow generations, and each generation has one process
@@ -44,13 +44,20 @@ type Accepted struct {
 // order.
 func (a Accepted) Check(order checkpoint.Order) error {
 	var faults []error
-	if a.After.Compare(a.Before) <= 0 {
+	switch is, was := a.After.Counter, a.Before.Counter; {
+	case a.After.Compare(a.Before) <= 0:
 		faults = append(faults, fmt.Errorf("S3: the row went back from %v to %v", a.Before, a.After))
+	case is != was+1 && is != 1 && was > 0: // 1: a new row
+		faults = append(faults, fmt.Errorf("S3: a write between %v and %v was applied twice, or was not seen", a.Before, a.After))
 	}
 	if a.After.Generation == a.Before.Generation && a.After.Owner != a.Before.Owner {
 		faults = append(faults, fmt.Errorf("S3: generation %d had the owner %v, and now has %v", a.After.Generation, a.Before.Owner, a.After.Owner))
 	}
-	if a.Before.Checkpoint != a.After.Checkpoint {
+	moved := a.Before.Checkpoint != a.After.Checkpoint
+	if (moved || a.After.Generation == a.Before.Generation) && !a.byOwner() {
+		faults = append(faults, fmt.Errorf("S1: %v of %q was not made by the owner of %v", a.Write, a.By, a.Before))
+	}
+	if moved {
 		faults = append(faults, a.checkpoint(order)...)
 	}
 	return errors.Join(faults...)
@@ -62,9 +69,6 @@ func (a Accepted) checkpoint(order checkpoint.Order) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if a.Write.Op == lease.OpTransfer {
 		fault("S2: %v moved the checkpoint", a.Write)
-	}
-	if !a.Before.Owner.IsZero() && !a.byOwner() {
-		fault("S1: %v of %q was not made by the owner of %v", a.Write, a.By, a.Before)
 	}
 	if a.After.Removed || a.rewinds() {
 		return faults
@@ -84,8 +88,11 @@ func (a Accepted) checkpoint(order checkpoint.Order) (faults []error) {
 	return faults
 }
 
-// byOwner reports whether the owner of the row before made the write, as far as that is known.
+// byOwner reports whether the owner of the row before made the write, if there was one, and as far as that is known.
 func (a Accepted) byOwner() bool {
+	if a.Before.Owner.IsZero() {
+		return true
+	}
 	if a.By != "" && a.By != a.Before.Owner.Name {
 		return false
 	}
@@ -103,9 +110,9 @@ type Judge struct {
 	History
 	order checkpoint.Order
 	rows  map[string]lease.Row
-	// Invariant: a write that is in neither of these was stored two calls of Forget ago, or never.
-	stored map[lease.WriteID]bool
-	older  map[lease.WriteID]bool // the writes before the last call of Forget
+	// Invariant: a write that is in neither map was stored before the last two calls of Forget, or never.
+	stored map[lease.WriteID]bool // the writes since the last call of Forget
+	older  map[lease.WriteID]bool // the writes between the last two calls
 }
 
 // New returns a judge of an empty table. Positions are compared by order.
@@ -150,12 +157,12 @@ func (j *Judge) Row(shard string) lease.Row { return j.rows[shard] }
 // Stored reports whether that write was stored and is not forgotten.
 func (j *Judge) Stored(id lease.WriteID) bool { return j.stored[id] || j.older[id] }
 
-// Forget forgets the writes before the last call of Forget, for a caller that knows that none
-// of them is still under way. The history is never forgotten.
+// Forget forgets the ids of the writes before the previous call of Forget. The caller has to know that none of these
+// writes is still under way. The history is never forgotten.
 func (j *Judge) Forget() { j.older, j.stored = j.stored, map[lease.WriteID]bool{} }
 
-// Restored tells the judge that the table went back in time, to these rows. A write that was
-// under way may be stored once more, in another history. A generation keeps its owner.
+// Restored tells the judge that the table went back in time, to these rows. A write that was stored before may then be
+// stored once more. A generation keeps its owner.
 func (j *Judge) Restored(rows []lease.Row) {
 	clear(j.rows)
 	clear(j.stored)

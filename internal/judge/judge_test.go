@@ -92,8 +92,8 @@ func TestJudgeLetsSeatsBe(t *testing.T) {
 	}
 }
 
-// TestAcceptedAsksWhoSentIt: a checkpoint has to be sent by the worker that owns the row, and no
-// transfer changes it.
+// TestAcceptedAsksWhoSentIt: a write under a generation has to be sent by the worker that owns the row, no transfer changes
+// the checkpoint, and the counter shows every write.
 func TestAcceptedAsksWhoSentIt(t *testing.T) {
 	next, claimed := fixture.Next(t), fixture.Held(t, "a")
 	commit := fixture.Write(t)(protocol.Commit(claimed, fixture.Hold(claimed), fixture.At("100"), fixture.Stamp()))
@@ -103,10 +103,17 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 	stolen.Counter, stolen.Checkpoint.Generation, stolen.Checkpoint.Position = held.Counter+1, held.Generation-1, "200"
 	taken := stolen // with the mark that an operator's rewind would store
 	taken.Owner, taken.Last.Reason = lease.Owner{}, lease.ReasonForced
+	offer := fixture.Write(t)(protocol.Offer(held, fixture.Hold(held), fixture.Worker("b").Incarnation, checkpoint.Mark{}, fixture.Stamp()))
+	offered := next(offer, nil)
+	twice := offered
+	twice.Counter++
 	for name, c := range map[string]struct {
 		Accepted
 		want string
 	}{
+		"offered by its owner": {Accepted{held, offered, offer, "a"}, ""},
+		"offered by another":   {Accepted{held, offered, offer, "b"}, "S1: "},
+		"applied twice":        {Accepted{held, twice, offer, "a"}, "S3: a write between"},
 		"rewound while held":   {Accepted{held, taken, commit, "a"}, "S1: a checkpoint of generation"},
 		"by its owner":         {Accepted{claimed, held, commit, "a"}, ""},
 		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},

@@ -9,8 +9,8 @@ type Register struct {
 	By         any   // whose effects of that generation were accepted: a process, or a handler
 }
 
-// Effect reports whether the register accepts an effect. It returns an error if two have an accepted effect under one
-// generation.
+// Effect reports whether the register accepts an effect. It returns an error if two processes, or two handlers, have an
+// accepted effect under one generation.
 func (r *Register) Effect(t Tenure, by any) (accepted bool, err error) {
 	switch {
 	case t.Generation < r.Generation:

@@ -16,11 +16,11 @@ type Seat struct {
 	Began   time.Duration // when it was created
 	Written time.Duration // when it was last written
 	Deleted time.Duration // when it was first deleted
-	Gone    bool          // it was deleted; if it is there again, by a late twin of its creation
+	Gone    bool          // it was deleted. Only a late twin of its creation can have stored it again
 }
 
-// Wrote records a write of a seat by a process, and checks it. The seat of another process must have stood still for
-// its lease time, by the fastest clock, unless something excuses its deletion.
+// Wrote records a write of a seat by a process, and checks it. A process may delete the seat of another process only if
+// that seat has stood still for its lease time, by the fastest clock, or if the deletion is excused.
 func (s Seats) Wrote(w lease.Write, by any, now time.Duration, clocks Clocks, excused bool) error {
 	inc := lease.Incarnation(w.Key().Name)
 	of, known := s[inc]
@@ -46,11 +46,10 @@ func (s Seats) Wrote(w lease.Write, by any, now time.Duration, clocks Clocks, ex
 	return early
 }
 
-// Clocks tells how much faster than time the fastest clock of a world runs, in thousandths. The zero value is for
-// clocks that are right.
+// Clocks is by how much the fastest clock of a world is too fast, in thousandths. Zero means that all clocks are right.
 type Clocks int
 
-// Least returns how long d takes at least, by the fastest clock.
+// Least returns how much time has passed at least when any clock has counted d.
 func (c Clocks) Least(d time.Duration) time.Duration {
 	if c == 0 {
 		return d

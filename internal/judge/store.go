@@ -11,8 +11,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Store is a judge placed directly in front of a store that always answers. It sees every write
-// that reaches the store, checks what was stored, and collects the errors.
+// A Store is a judge in front of a store that always answers. It sees every write that reaches the store, checks what was
+// stored, and collects the errors.
 type Store struct {
 	lease.Store
 
@@ -49,6 +49,13 @@ func (s *Store) Stored(id lease.WriteID) bool {
 	return s.judge.Stored(id)
 }
 
+// Start checks that the owner of a row that was read may start a tenure, as [History.Start] does.
+func (s *Store) Start(row lease.Row) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.judge.Start(TenureOf(row), row.Owner.Incarnation, row.Checkpoint.Position)
+}
+
 // Writes returns the ids of the writes of lease rows that were stored, sorted.
 func (s *Store) Writes() []lease.WriteID {
 	s.mu.Lock()
@@ -74,8 +81,8 @@ func (s *Store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	return r, err
 }
 
-// Saw checks a write that was stored, and the row that resulted. It is for a caller that sees
-// more of the store than the judge. The caller must not omit any write.
+// Saw checks a write that was stored, and the row that resulted. It is for a caller that sees writes which do not pass
+// through this Store. The caller must not omit any of them.
 func (s *Store) Saw(id lease.WriteID, after lease.Row) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 
 // An Input is all that a layout depends on.
 type Input struct {
-	Seats   []lease.Seat        // the confirmed seats, sorted by incarnation. Of one that cannot be read only the incarnation
+	Seats   []lease.Seat        // the confirmed seats, sorted by incarnation. A seat that cannot be read has only its incarnation
 	Wishes  []lease.Wish        // those that stand, sorted
-	Targets []lease.Target      // of the plan before, each as one page, sorted by incarnation: see Join
+	Targets []lease.Target      // the targets of the plan before, each as one page, sorted by incarnation: see Join
 	Broken  []lease.Incarnation // the targets of these workers cannot be read
 	Shards  []rebalance.Place   // those that need a worker, sorted by name. The owners are the workers to which they are assigned
 	Still   bool                // the seats stand still: held shards may move
 	Stalls  []Stall             // sorted
 
-	// Me is the seat of the worker that plans, which it knows also where nobody can read it. Bars reports whether the
-	// source of that worker no longer lists a shard. Both are zero if nobody plans, and somebody only looks.
+	// Me is the seat of the worker that plans. That worker knows its own seat even if nobody can read it. Bars reports
+	// whether the source of that worker no longer lists a shard. Both are zero if the layout is only shown.
 	Me   lease.Seat
 	Bars func(shard string) bool
 }
@@ -47,21 +47,22 @@ const (
 	NewsUnlisted = lease.NewsKind("unlisted") // a row says that its shard was given up as unlisted
 )
 
-// Wants reports whether an operator wants this of the worker or shard.
+// Wants reports whether a wish of that kind stands for the worker or shard.
 func (in *Input) Wants(kind lease.WishKind, subject string) bool {
 	_, ok := slices.BinarySearchFunc(in.Wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
 	return ok
 }
 
-// Says reports whether a worker, by its place among the seats, publishes this about the shard. Nobody (-1) says nothing.
+// Says reports whether a worker publishes news of one of these kinds about the shard. at is the place of the worker among
+// the seats; Nobody (-1) publishes nothing.
 func (in *Input) Says(at int, shard string, kinds ...lease.NewsKind) bool {
 	return at >= 0 && slices.ContainsFunc(in.Seats[at].News, func(n lease.News) bool {
 		return n.Shard == shard && slices.Contains(kinds, n.Kind)
 	})
 }
 
-// Declines reports whether a worker cannot have the shard: it says so, it does not take it, or it is the one that plans
-// and knows it.
+// Declines reports whether a worker cannot have the shard: because it publishes that, because it does not take it, or
+// because it is the worker that plans, and its source no longer lists the shard.
 func (in *Input) Declines(at int, shard string) bool {
 	return in.Says(at, shard, lease.NewsDeclined) || at >= 0 && in.stalls(in.Seats[at].Incarnation, shard) ||
 		at >= 0 && in.Bars != nil && in.Seats[at].Incarnation == in.Me.Incarnation && in.Bars(shard)
@@ -100,7 +101,7 @@ func SeatOf(seats []lease.Seat, inc lease.Incarnation) int {
 type Found struct {
 	lease.Assigned
 	Owner int
-	Rank  int64 // of a target its revision: of two targets the later one counts
+	Rank  int64 // for a target its revision, so that the later one of two targets counts
 }
 
 // The other ranks.
@@ -110,7 +111,8 @@ const (
 	Unplaced = -1            // a shard that the plan lacks: it counts only if nothing else has it
 )
 
-// Choose returns what counts: the place of the highest rank of each shard, sorted by name. It changes all.
+// Choose returns the place that counts for each shard, which is the one with the highest rank, sorted by name. It changes
+// all.
 func Choose(all []Found) []Found {
 	slices.SortStableFunc(all, func(a, b Found) int {
 		return cmp.Or(strings.Compare(a.Shard, b.Shard), cmp.Compare(b.Rank, a.Rank))
@@ -118,8 +120,8 @@ func Choose(all []Found) []Found {
 	return slices.CompactFunc(all, func(a, b Found) bool { return a.Shard == b.Shard })
 }
 
-// Join returns the whole targets, sorted by incarnation, of pages as the store lists them. Pages of a mixed set count as
-// far as they go, but no page that is left from an earlier, longer target.
+// Join joins the pages of each target, as the store lists them, and returns the targets sorted by incarnation. Pages of
+// different revisions are joined too, but no page that is left from an earlier, longer target.
 func Join(pages []lease.Target) (whole []lease.Target) {
 	for _, page := range pages {
 		if n := len(whole); n > 0 && whole[n-1].Incarnation == page.Incarnation {
@@ -135,7 +137,7 @@ func Join(pages []lease.Target) (whole []lease.Target) {
 	return whole
 }
 
-// Torn returns the workers whose pages are no whole target.
+// Torn returns the workers whose pages do not form a whole target.
 func Torn(pages []lease.Target) (all []lease.Incarnation) {
 	for at, page := range pages {
 		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !One(pages[at:]) {
@@ -145,8 +147,8 @@ func Torn(pages []lease.Target) (all []lease.Incarnation) {
 	return all
 }
 
-// One reports whether the first of these pages are a whole target, which its worker can follow.
-// The pages may be followed by those of other workers.
+// One reports whether the first of these pages form a whole target, which its worker can follow.
+// Pages of other workers may come after them.
 func One(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
 
 // Broken returns the workers whose targets cannot be read, because of pages with these keys. A page beyond a whole target

@@ -4,18 +4,18 @@
 //	Input → New → View → planner → Settle → To
 //	               ↑____ pins _______|
 //
-// An [Input] is all that a layout depends on. [New] finds out what the planner is asked. [Layout.Settle] takes the
-// planner's answer. If held shards would move and may not, it pins them, and the planner has to be asked once more.
-// Then it corrects what breaks a rule, and finds a worker for what has none.
+// An [Input] is all that a layout depends on. [New] makes the View for which the planner is asked. [Layout.Settle] takes
+// the planner's answer. If held shards would move and may not, Settle pins them, and the planner has to be asked once
+// more. Then Settle corrects each assignment that breaks a rule, and finds a worker for each shard that has none.
 //
 // The planner may be any code of the user. If its plan breaks a rule, Settle overrides it for single shards, by the
 // rule of rebalance.Even and without asking the planner.
 //
-// Invariant: what has no living owner is placed whenever a worker has room, whatever pauses and
+// Invariant: a shard without a living owner is placed whenever a worker has room, whatever pauses and
 // cordons there are.
 // Invariant: a shard that its worker declines goes to another worker that can have it, whatever
 // the planner decides.
-// Invariant: no worker is assigned more shards than its limit, except those that it has already.
+// Invariant: no worker is assigned more shards than its limit, unless it has them already.
 package layout
 
 import (
@@ -29,9 +29,9 @@ import (
 
 // A Layout is where every shard is and should be.
 type Layout struct {
-	View  rebalance.View // what the planner is asked. The owners are the workers to which the shards are assigned
-	To    []int          // by shard: the worker that should have it
-	Loads []int          // by worker: how many shards it should have
+	View  rebalance.View // the planner is asked about this. The owners are the workers to which the shards are assigned
+	To    []int          // for each shard, the worker that should have it
+	Loads []int          // for each worker, how many shards it should have
 	Held  bool           // held shards that should move stay until the seats stand still
 
 	in     Input
@@ -40,8 +40,8 @@ type Layout struct {
 	asked  bool // the planner has answered once
 }
 
-// New returns a layout whose View the planner has to be asked. A shard that its worker declines goes back to the worker
-// that was to give it, or is free. New changes in.Shards.
+// New returns a layout; the planner has to be asked about its View. A shard that its worker declines goes back to the
+// worker that should have given it, or is free. New changes in.Shards.
 func New(in Input) *Layout {
 	l := &Layout{in: in, View: rebalance.View{Shards: in.Shards, Pins: map[int]int{}}}
 	for i := range l.View.Shards {
@@ -54,8 +54,8 @@ func New(in Input) *Layout {
 	return l
 }
 
-// giver returns the worker that was to give this shard to the one that declines it, if it is well and
-// has room for all that it was to give; otherwise Nobody.
+// giver returns the worker that should have given this shard to the declining worker, or Nobody. The giver
+// has to be well, and to have room for everything that it should have given.
 func (l *Layout) giver(declining int, shard string) int {
 	give := lease.Give{Shard: shard, To: l.in.Seats[declining].Incarnation}
 	for _, target := range l.in.Targets {
@@ -73,7 +73,7 @@ func (l *Layout) giver(declining int, shard string) int {
 	return rebalance.Nobody
 }
 
-// staff shows the planner the workers. An unwell worker that asks for a trial may have one shard.
+// staff adds the workers to View. An unwell worker that asks for a trial may have one shard.
 func (l *Layout) staff() {
 	held := make([]int, len(l.in.Seats))
 	for _, s := range l.View.Shards {
@@ -83,9 +83,9 @@ func (l *Layout) staff() {
 	}
 	for i, s := range l.in.Seats {
 		if s.Incarnation == l.in.Me.Incarnation {
-			s.MaxShards = l.in.Me.MaxShards // it knows that also where nobody can read its seat
+			s.MaxShards = l.in.Me.MaxShards // known even if nobody can read its seat
 		}
-		mute := s.TTL == 0 || slices.Contains(l.in.Broken, s.Incarnation) // it cannot say or learn more
+		mute := s.TTL == 0 || slices.Contains(l.in.Broken, s.Incarnation) // its seat or its target cannot be read
 		drained := l.in.Wants(lease.WishDrain, s.Name)
 		// The planner sees a drained worker as one that leaves.
 		w := rebalance.Worker{
@@ -106,14 +106,14 @@ func (l *Layout) staff() {
 	}
 }
 
-// open reports whether the worker may get shards. Where only cordoned and unwell workers are
-// left, they may.
+// open reports whether the worker may get shards. If only cordoned and unwell workers are left,
+// they may.
 func (l *Layout) open(at int) bool {
 	w := &l.View.Workers[at]
 	return !w.Leaving && !(l.anyFit && (w.Cordoned || w.Unwell))
 }
 
-// pin shows the planner the pins that can be obeyed.
+// pin adds the pins that can be obeyed to View.
 func (l *Layout) pin() {
 	loads := make([]int, len(l.in.Seats))
 	for _, wish := range l.in.Wishes {
@@ -134,8 +134,8 @@ func (l *Layout) pin() {
 	}
 }
 
-// Settle takes the answer of the planner: what [rebalance.Planner] returns for View. It changes to. It reports false,
-// at most once, if the planner has to be asked again: View has more pins then.
+// Settle takes the answer of the planner: what [rebalance.Planner] returns for View. It changes to. It returns false if
+// the planner has to be asked again, about View with more pins. That happens at most once.
 func (l *Layout) Settle(to []int) (done bool) {
 	l.To = to
 	if !l.asked {
@@ -152,9 +152,9 @@ func (l *Layout) Settle(to []int) (done bool) {
 	return true
 }
 
-// keep reports whether held shards would move and may not. Held shards stay where they are while the seats do not stand
-// still, and while an operator pauses moves. They stay by pins: the planner plans again with these, and so
-// does not fill the places of shards that have not moved yet.
+// keep reports whether held shards would move and may not, and pins these. Held shards stay where they are while the seats
+// do not stand still, and while an operator pauses moves. The planner then plans again with the pins, and so does not fill
+// the places of shards that have not moved yet.
 func (l *Layout) keep() bool {
 	if !l.moves() {
 		return false
@@ -229,7 +229,7 @@ func (l *Layout) correct() {
 	}
 }
 
-// fill finds a worker for each shard that has none: a drained one is better than none.
+// fill finds a worker for each shard that has none. A drained worker is better than none.
 func (l *Layout) fill() {
 	for i, at := range l.To {
 		switch {

@@ -136,7 +136,7 @@ func engineMutants() []mutant {
 			without("preparingfor"), inHandoff, "TestEveryPhaseEndsByItself"},
 		{"a handler is called with the soft context", "shardlease.run.handle",
 			swap(`r.handler(t.soft, t)`, `r.handler(t.hard, t)`), inWorker, "TestHandlerThatKnowsOnlyItsContext"},
-		{"an error after the soft end is no failure", "shardlease.judge",
+		{"an error after the soft end is no failure", "shardlease.resultOf",
 			swap(`panicked || _ == nil`, `panicked || err != nil`), inWorker, "TestHandlerThatKnowsOnlyItsContext"},
 		{"a loop that stands still is not alive", "shardlease.Worker.live",
 			never("still >="), inWorker, "TestStuckLoopIsNotAlive"},

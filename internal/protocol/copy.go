@@ -24,7 +24,7 @@ type Copy struct {
 	held int64 // the highest generation of which this incarnation has started a tenure
 	open lease.Write
 	busy bool // open is under way
-	torn bool // an attempt of open was not answered; a call that ended with a lease.QueuedError does not count
+	torn bool // an attempt of open was not answered. A call that ended with a lease.QueuedError made no attempt
 }
 
 // NewCopy returns the copy of a worker that has not read the row yet.
@@ -180,9 +180,9 @@ func (c *Copy) Start(order checkpoint.Order) (lease.Hold, bool) {
 	return lease.Hold{Key: c.key, Incarnation: c.me, Generation: c.held, Order: order}, true
 }
 
-// A Remedy is what to do with a row that names this incarnation as owner while it has no tenure
-// of the shard. That happens when the answer to a claim was lost, when a shard is handed over to
-// a worker that no longer waits for it, and when a release never arrived.
+// A Remedy is what to do with a row that names this incarnation as owner while this incarnation has
+// no tenure of the shard. That happens when the answer to a claim was lost, when a shard is handed
+// over to a worker that no longer waits for it, and when a release never arrived.
 type Remedy uint8
 
 const (

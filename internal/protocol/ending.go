@@ -6,7 +6,7 @@ import "github.com/shardlease/shardlease-go/shardlease/lease"
 // lists them to tell them apart.
 type Ending uint8
 
-// The endings. 0 is that of a reason that only a newer version knows.
+// The endings. A reason that only a newer version knows has the ending 0.
 const (
 	NotHeld   Ending = iota + 1 // there was no tenure: nobody held the shard
 	GivenUp                     // the owner gave the shard up, and nothing had failed
@@ -16,8 +16,8 @@ const (
 	Commanded                   // a person or a supervisor ended it
 )
 
-// EndingOf returns how the tenure ended after which a shard changed hands for this reason. A claim repeats the reason
-// for which the shard was free.
+// EndingOf returns how a tenure ended, given the reason for the change of hands that followed. A claim repeats the reason
+// why the shard was free.
 func EndingOf(r lease.Reason) Ending {
 	switch r {
 	case lease.ReasonInitial, lease.ReasonRemoved:

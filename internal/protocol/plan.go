@@ -13,27 +13,27 @@ import (
 //	transition     from                        to                made by
 //	OpenPlan       no plan, or any revision    a higher, open    a worker that plans
 //	ClosePlan      open, by the same worker    finished          the worker that opened it
-//	TickPlan       any                         the same          the first watcher, or who takes over
+//	TickPlan       any                         the same          the first watcher, or a worker that takes over
 //	BeginSessions  no plan                     no plan ever      a session
 //	WriteTarget    no target, or a lower       the revision of   the worker that opened the
 //	               revision                    the plan          plan
 //	DropTarget     a lower revision            no target         the same
 //	SetWishes      any                         any               an operator; the first watcher or a
-//	                                                             session, of wishes that have ended
+//	                                                             session, to remove ended wishes
 //	DropWishes     wishes that cannot be read  no wishes         an operator
 //
 // A planner opens a revision, writes the targets that differ, drops those of workers that have
 // gone, and completes the revision. If it dies in between, the plan stays open, and the next
 // planner opens a higher revision.
 //
-// Invariant: a revision is above all that were opened before, also after the plan was deleted
-// by hand: a worker ignores a revision that is not above the one that it knows.
+// Invariant: a new revision is above every earlier one, also after the plan was deleted by hand,
+// because a worker ignores a revision that is not above the one that it knows.
 
 // An Opening describes a worker that opens a revision.
 type Opening struct {
 	By      lease.Owner
 	Planner string // the name of its planner
-	Known   int64  // the highest revision that any seat or target says
+	Known   int64  // the highest revision in any seat or target
 }
 
 // OpenPlan opens the revision after the one of the plan, or the first one: p is zero except for
@@ -55,8 +55,8 @@ func OpenPlan(p lease.Plan, o Opening, s Stamp) (lease.Write, error) {
 	return writePlan(p, next, s)
 }
 
-// ClosePlan finishes the given revision. Only the worker that opened it can; if another revision
-// has been opened since, its targets are those of another worker.
+// ClosePlan finishes the given revision. Only the worker that opened the revision can finish it. If
+// another revision has been opened since, another worker writes the targets.
 func ClosePlan(p lease.Plan, revision int64, by lease.Incarnation, found lease.Finding, s Stamp) (lease.Write, error) {
 	const name = "closing of the plan"
 	switch {
@@ -108,8 +108,8 @@ func WriteTarget(old, next lease.Target, s Stamp) (lease.Write, error) {
 	return replacement(old, next, old.WriteID != "")
 }
 
-// DropTarget deletes a page that is not part of the given revision: of a dead worker, or of a
-// target that has fewer pages than before.
+// DropTarget deletes a page that is not part of the given revision: a page of a dead worker, or a
+// page beyond the last one of a target that has become shorter.
 func DropTarget(t lease.Target, revision int64) (lease.Write, error) {
 	if t.Revision >= revision {
 		return lease.Write{}, ruleOf(t, "drop of the target", ErrOvertaken)
@@ -117,8 +117,8 @@ func DropTarget(t lease.Target, revision int64) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: t})
 }
 
-// WishLook is the kind of the wish that workers read the row of the shard Subject, because a command
-// has changed it. Plans ignore it.
+// WishLook is the kind of a wish that asks workers to read the row of the shard Subject, because a
+// command has changed that row. Plans ignore the wish.
 const WishLook lease.WishKind = "look"
 
 // SetWishes replaces the wishes of a group. w has the wishes as they were read; without a write
@@ -148,8 +148,8 @@ func ruleOf(r lease.Record, transition string, rule lease.Rule) error {
 	return &lease.RuleError{Transition: transition, Key: r.Key(), Rule: rule}
 }
 
-// decidePlan is Decide for plans. A planner whose write came after a tick makes it again; one that
-// finds another revision, or its own finished, stops.
+// decidePlan is Decide for plans. A planner whose write arrived after a tick makes the write again. A
+// planner that finds another revision, or its own revision finished, stops.
 func decidePlan(w lease.Write, now lease.Record) Verdict {
 	old, _ := w.Old.(lease.Plan)
 	next, ok := w.Next.(lease.Plan)
@@ -199,8 +199,8 @@ func decideTarget(w lease.Write, now lease.Record) Verdict {
 	return Overtaken
 }
 
-// decideWishes is Decide for wishes. Somebody else has changed them: the caller makes its change
-// again, with the present wishes.
+// decideWishes is Decide for wishes. If somebody else has changed the wishes, the caller makes its
+// change again, on the present wishes.
 func decideWishes(w lease.Write, now lease.Record) Verdict {
 	switch {
 	case w.Op == lease.OpDelete && now == nil:

@@ -29,8 +29,8 @@
 //	ReviveHeld     removed                  held                a session
 //	Adopt          any row                  the same, no owner  an operator
 //
-// Invariant: every transition except Commit, Progress, Offer and Withdraw adds to the
-// generation.
+// Invariant: every transition except Commit, Progress, Offer and Withdraw raises the generation of
+// the row.
 //
 // The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
 // which change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
@@ -60,7 +60,7 @@ type End struct {
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure made progress, so earlier failures no longer count
 	Mode       rebalance.Mode  // of Yield: the mode of the move
-	Excused    bool            // a failure is the fault of the worker and not of the shard: it is recorded, and does not count
+	Excused    bool            // the failure is the worker's fault, not the shard's: it is recorded, and no failed attempt is counted
 }
 
 // A Command is the order of an operator or a supervisor. A command for another generation than
@@ -268,8 +268,8 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 }
 
 // Reassign takes the shard from its owner, leaves it without an owner, and reserves it for the workers or
-// sessions with one name. No store refuses a claim because of the reservation: the engines of others make no
-// claim, for a limited time.
+// sessions with one name. No store refuses a claim because of the reservation: engines with other names
+// make no claim while it lasts.
 func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Write, error) {
 	const name = "reassign"
 	if err := seen(r, name, c); err != nil {
@@ -372,8 +372,8 @@ func Revive(r lease.Row, parents []string, by string, s Stamp) (lease.Write, err
 	})
 }
 
-// ReviveHeld replaces the tombstone of a lease by name with a row that by owns. Without a tombstone,
-// BeginHeld creates such a row.
+// ReviveHeld replaces the tombstone of a lease by name with a row whose owner is by. Where there is no
+// tombstone, BeginHeld creates such a row.
 func ReviveHeld(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	const name = "revive"
 	if !r.Removed {

@@ -19,8 +19,8 @@ func rule(r lease.Row, transition string, rule lease.Rule) error {
 	return &lease.RuleError{Transition: transition, Key: r.Key(), Rule: rule}
 }
 
-// holds checks that h holds r. This is the fence as the holder itself can see it; the fence that
-// counts is the condition that the store checks.
+// holds checks that h holds r, as far as the holder itself can know. The fence is the condition that
+// the store checks.
 func holds(r lease.Row, transition string, h lease.Hold) error {
 	switch {
 	case r.Key() != h.Key:
@@ -82,7 +82,7 @@ func idle(r lease.Row, transition string, c Command) error {
 	return nil
 }
 
-// transfer records the command; did is what it does, as a word.
+// transfer records the command; did is a word for what the command does.
 func (c Command) transfer(reason lease.Reason, did string) lease.Transfer {
 	return lease.Transfer{Reason: reason, By: c.By, Did: did, Note: c.Note}
 }
@@ -161,7 +161,7 @@ func handOver(r lease.Row, op lease.Op, to lease.Owner, t lease.Transfer, s Stam
 }
 
 // jump ends the generation of r, and leaves room for generations that were issued and lost. The new
-// generation is the old one plus the argument by, or that of the clock if it is higher.
+// generation is the old one plus by, or the clock's generation if that is higher.
 func jump(r lease.Row, op lease.Op, by int64, to lease.Owner, t lease.Transfer, s Stamp, edit func(*lease.Row)) (lease.Write, error) {
 	if _, err := succ("generation", r.Generation+min(by-1, math.MaxInt64-r.Generation)); err != nil {
 		return lease.Write{}, err

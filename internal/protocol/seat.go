@@ -10,7 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Sit creates a seat. Its worker is not confirmed before its first heartbeat.
+// Sit creates a seat. The seat is confirmed by its first heartbeat.
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
 	s.TTL, s.Since = s.TTL.Truncate(time.Millisecond), wall(s.Since)
@@ -24,14 +24,14 @@ func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 func usualRest(d time.Duration) time.Duration {
 	switch d = d.Truncate(time.Millisecond); {
 	case d < 0:
-		return -time.Millisecond // stored as a number, of which only the sign counts
+		return -time.Millisecond // stored as a number; only its sign counts
 	case d == lease.DefaultBackoff:
 		return 0
 	}
 	return d
 }
 
-// NextBeat is the next heartbeat of a worker, with what the worker publishes.
+// NextBeat stores the next heartbeat of a worker, and what the worker publishes with it.
 func NextBeat(s lease.Seat, says lease.Says, st Stamp) (lease.Write, error) {
 	beat, err := succ("beat", s.Beat)
 	if err != nil {
@@ -43,7 +43,8 @@ func NextBeat(s lease.Seat, says lease.Says, st Stamp) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpSwap, Old: s, Next: next})
 }
 
-// Evict deletes the seat as it was last seen: a worker evicts another, or gives up its own seat.
+// Evict deletes a seat, on the condition that it is as it was last seen. A worker evicts another
+// worker, or gives up its own seat.
 func Evict(s lease.Seat) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: s})
 }
@@ -53,8 +54,9 @@ func EvictSpoilt(seat lease.Key, id lease.WriteID) (lease.Write, error) {
 	return checked(lease.Write{Op: lease.OpDelete, Old: lease.Seat{Group: seat.Group, Incarnation: lease.Incarnation(seat.Name), WriteID: id}, Spoilt: true})
 }
 
-// said returns what a worker says as a seat can store it. A worker must not lose its seat because
-// of a text or a number of news that is too long: it says the first news, and counts the others.
+// said returns what a worker publishes, in the form that a seat can store. A worker must not lose its
+// seat because it has too long a text or too many news: the seat has the first news, and counts the
+// others.
 func said(s lease.Says) lease.Says {
 	s.Wants, s.Settled = byShard(s.Wants), s.Settled && s.Revision != 0
 	h := &s.Health
@@ -69,7 +71,7 @@ func said(s lease.Says) lease.Says {
 	return s
 }
 
-// printable returns a text without what no row stores.
+// printable replaces what no record can store: invalid UTF-8 and control characters.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -20,8 +20,8 @@ const ordinary = 64
 // ordinaryID is the length of an id for which a row keeps room: that of crypto/rand.Text.
 const ordinaryID = 26
 
-// grown returns the row as large as ordinary commits and an offer can make it within its
-// generation before fit is called again.
+// grown returns the row with the largest size that ordinary commits and an offer can give it within
+// its generation before fit is called again.
 func grown(r lease.Row) lease.Row {
 	r.Counter = math.MaxInt64
 	if missing := ordinary - len(r.Checkpoint.Position); missing > 0 {
@@ -37,9 +37,9 @@ func grown(r lease.Row) lease.Row {
 	return r
 }
 
-// outgrew reports whether r may be larger than the room that was made for old. The first write after
-// a change of hands always may be, because the transfer may have kept a checkpoint for which no room
-// was made.
+// outgrew reports whether r may be larger than the room that was made for old. After the first write
+// that follows a change of hands, a row always may be: the transfer may have kept a checkpoint for
+// which no room was made.
 func outgrew(r, old lease.Row) bool {
 	return old.WriteID == old.Last.WriteID ||
 		r.Generation != old.Generation ||
@@ -49,8 +49,9 @@ func outgrew(r, old lease.Row) bool {
 		len(r.Checkpoint.State) > len(old.Checkpoint.State)
 }
 
-// fit makes the row cost one write unit, if that is possible: it drops the oldest transfers, and
-// shortens the note of a transfer that is being made to what an earlier transfer keeps of it.
+// fit makes the row cost one write unit, if that is possible. It drops the oldest transfers. It also
+// shortens the note of the transfer that this write makes, but not below what the history keeps of a
+// note.
 func fit(r *lease.Row, transfer bool) {
 	past := r.Past
 	r.Past = ""

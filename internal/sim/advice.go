@@ -13,8 +13,8 @@ import (
 // The plan and the targets are advice: an adversary may write anything there, and delete it, and no
 // promise is broken. Once the adversary stops, the fleet comes to rest by itself.
 //
-// What the adversary writes is well-formed, and the hash of the inputs is never the right one:
-// that of a finished plan says that nothing has to be planned.
+// What the adversary writes is well-formed, and its hash of the inputs is never right: the right hash in
+// a finished plan would mean that nothing has to be planned.
 
 // An adversary writes what no planner would write.
 type adversary struct{ *world }
@@ -89,8 +89,9 @@ func (by adversary) misplan() {
 	by.write(replacing(by, old, next, true))
 }
 
-// misguide writes some pages of the target of a worker: they may give it shards of others, be of
-// different revisions, or not be all of them.
+// misguide writes some pages of the target of a worker. They may assign shards of other workers, have
+// different revisions, or be incomplete. They name no shard whose tombstone was swept: a worker that its
+// target sends to a shard without a row creates the row, and only a tombstone can refuse that.
 func (by adversary) misguide() {
 	plan, _ := by.plan()
 	to, pages := by.somebody().Incarnation, int64(1+by.IntN(3))
@@ -100,6 +101,9 @@ func (by adversary) misguide() {
 		}
 		next := lease.Target{Group: group, Incarnation: to, Page: page, Pages: pages, Revision: by.revision(plan.Revision)}
 		for _, s := range by.streams.all {
+			if s.swept {
+				continue
+			}
 			if by.likely(0.3) {
 				next.Hold = append(next.Hold, lease.Assigned{Shard: s.name, Parents: slices.Sorted(slices.Values(s.parents))})
 			}
@@ -116,7 +120,7 @@ func (by adversary) misguide() {
 	}
 }
 
-// somebody is a worker that runs, or has run, or is unknown.
+// somebody returns a worker that runs, or has run, or is unknown.
 func (by adversary) somebody() lease.Owner {
 	if n := pick(by.chance, by.nodes...); n.me != "" && by.likely(0.9) {
 		return lease.Owner{Name: n.Name, Incarnation: n.me}
@@ -127,7 +131,7 @@ func (by adversary) somebody() lease.Owner {
 // lowest is the lowest revision that a new plan can have, by a clock that was never set.
 const lowest = 1 << 22
 
-// revision draws one that is near the present one, or far above or below.
+// revision draws a revision that is near the present one, or far above or below it.
 func (by adversary) revision(now int64) int64 {
 	near := max(lowest, now+int64(by.IntN(5))-1)
 	return pick(by.chance, near, near, near, near, lowest+int64(by.IntN(5)), near+1000, min(near+1<<40, 1<<60))
@@ -154,7 +158,7 @@ func replacing[R interface {
 	return write
 }
 
-// write writes as somebody who may write anything.
+// write makes a write of the adversary.
 func (by adversary) write(w lease.Write) {
 	if w.Next != nil {
 		by.promises.advised(w.Key())

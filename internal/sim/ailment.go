@@ -8,8 +8,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An Ailment is one thing that is wrong for a long time, in a fleet of which all else is well, and
-// in which a worker dies, one joins and a shard is added meanwhile.
+// An Ailment is one thing that is wrong for a long time, while nothing else is. Meanwhile a shard is
+// added, a worker dies and comes back, and a shard is split.
 type Ailment struct {
 	Name string
 	set  func(*settings)
@@ -74,8 +74,8 @@ func Ailments() []Ailment {
 	}
 }
 
-// Run simulates the ailment in a fleet of so many workers, and then the same as after every
-// trouble.
+// Run simulates the ailment in a fleet of that many workers, and then what follows every trouble: rest,
+// changes in calm, and the end.
 func (a Ailment) Run(workers int, seed uint64, log func(string)) Result {
 	w := newWorld(seed, log)
 	w.set = settings{

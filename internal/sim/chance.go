@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/virtual"
 )
 
-// A chance is what a simulation draws from.
+// A chance is a source of random numbers.
 type chance struct{ *rand.Rand }
 
 func newChance(seed, stream uint64) chance { return chance{rand.New(rand.NewPCG(seed, stream))} }
@@ -22,7 +22,7 @@ func (c chance) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(c.Int64N(int64(to-from)))
 }
 
-// spread draws a duration whose logarithm is even: short ones are as likely as long ones.
+// spread draws a duration whose logarithm is evenly distributed.
 func (c chance) spread(from, to time.Duration) time.Duration {
 	d := float64(from) * math.Pow(float64(to)/float64(from), c.Float64())
 	return time.Duration(d).Round(time.Millisecond)
@@ -31,7 +31,7 @@ func (c chance) spread(from, to time.Duration) time.Duration {
 // likely draws whether something of that probability happens.
 func (c chance) likely(p float64) bool { return p > 0 && c.Float64() < p }
 
-// pick draws one of them.
+// pick draws one element.
 func pick[T any](c chance, from ...T) T { return from[c.IntN(len(from))] }
 
 // A record is what became of a simulation: the hash of all that happened, and the promises that were broken.
@@ -39,7 +39,7 @@ type record struct {
 	time   *virtual.Time
 	seed   uint64
 	hash   uint64
-	log    func(string) // nil: nobody reads along
+	log    func(string) // gets a line for everything that happens; may be nil
 	broken []error
 }
 
@@ -62,7 +62,7 @@ func (r *record) check(err error) {
 // sound reports whether no promise was broken.
 func (r *record) sound() bool { return len(r.broken) == 0 }
 
-// trace makes what happened part of the hash, and tells who reads along.
+// trace adds what happened to the hash and to the log.
 func (r *record) trace(what, who string, text func() string) {
 	r.mix(uint64(r.time.Now()))
 	for i := range len(what) {
@@ -80,7 +80,7 @@ func (r *record) trace(what, who string, text func() string) {
 	}
 }
 
-// note tells who reads along, and is no part of the hash.
+// note adds a line to the log and nothing to the hash.
 func (r *record) note(who, format string, args ...any) {
 	if r.log != nil {
 		r.log(fmt.Sprintf("%10.3fs %-5s ", r.time.Now().Seconds(), who) + fmt.Sprintf(format, args...))

@@ -7,8 +7,8 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 )
 
-// pause stops the process for d; with its monotonic clock, if the whole machine
-// sleeps. It reports whether the process was running.
+// pause stops the process for d, and also its monotonic clock if the whole machine sleeps. It reports
+// whether the process was running.
 func (n *node) pause(d time.Duration, suspended bool) bool {
 	if n.Paused() || !n.Up() {
 		return false
@@ -28,8 +28,8 @@ func (n *node) pause(d time.Duration, suspended bool) bool {
 	return true
 }
 
-// resume goes on with what has come meanwhile. In what order its goroutines get
-// to run is anybody's guess.
+// resume continues a process. The inputs that have waited come in a random order, because the
+// goroutines of a process that wakes up run in any order.
 func (n *node) resume() {
 	n.w.trace("resume", n.Name, nil)
 	n.resumed = n.w.Now()
@@ -40,7 +40,7 @@ func (n *node) resume() {
 // Moment returns the moment of the next step.
 func (n *node) Moment() engine.Moment { return n.MomentOf(n.ticket()) }
 
-// ticket is unique to one step.
+// ticket returns a text that is unique to one step.
 func (n *node) ticket() string {
 	var room [40]byte
 	number := n.w.Unique()
@@ -49,8 +49,8 @@ func (n *node) ticket() string {
 	return string(strconv.AppendUint(b, number, 16))
 }
 
-// notBusy holds that an engine that was called has done what it wanted to be
-// called for. A host that was busy takes many inputs at one instant (seed 101073).
+// notBusy checks that an engine does not ask again and again to be called at once. A host that was busy
+// takes many inputs at one instant (seed 101073).
 func (n *node) notBusy(in engine.Input) {
 	now := n.w.Now()
 	if _, tick := in.(engine.Tick); !tick || len(n.host.queue) > 0 || n.ticked != now {

@@ -8,14 +8,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What happens to the table itself: it goes back in time, and what is old enough is swept.
+// What happens to the table itself: it goes back in time, and old tombstones are swept.
 
-// A backup is the snapshot of a table, and what became of the table that was restored from one.
+// A backup has the snapshot of a table, and notes what became of a restored table.
 type backup struct {
 	w        *world
 	snapshot *snapshot
-	keeping  bool          // one is to be taken soon
-	went     bool          // the table is an older one, and nobody has adopted it yet
+	keeping  bool          // a snapshot will be taken soon
+	went     bool          // the table was restored, and nobody has adopted it yet
 	restored time.Duration // when the table last went back; 0: never
 	adopted  time.Duration
 }
@@ -26,19 +26,18 @@ type snapshot struct {
 	at    time.Duration
 }
 
-// lately reports whether the table went back not long ago: what engines believe may
-// then be ahead of it.
+// lately reports whether the table went back not long ago. Then engines may know of later writes than the table.
 func (b *backup) lately() bool {
 	return b.restored > 0 && (b.went || b.w.Now()-b.adopted < 15*b.w.set.ttl)
 }
 
-// goBack restores the table as it was some time ago. Such a thing takes its time:
-// meanwhile there is no table, for longer than anybody trusts itself.
+// goBack restores the table as it was some time ago. The restore takes a while, and until it is complete there is no table,
+// for longer than any worker trusts its lease.
 //
-// SkewedRestore restores the table while all clocks are wrong. A row that was lost and is made anew begins with
-// the seconds of its maker's clock, so from the snapshot until the restore clocks are off
-// by less than that takes. Before and after they may be an hour ahead: the rows of then are
-// in the snapshot, and adoption has to leave room above them.
+// SkewedRestore restores the table while all clocks are wrong. A lost row that is created again begins with the seconds of
+// its creator's clock. So from the snapshot to the restore, clocks are off by less time than the restore takes. Before and
+// after that they may be an hour ahead: rows that are created then are in the snapshot, and adoption has to leave room above
+// them.
 func goBack(f *faults, of Fault, _ *node) (time.Duration, bool) {
 	w, b, off := f.w, &f.backup, of == SkewedRestore
 	switch {
@@ -91,8 +90,7 @@ func (b *backup) keep() {
 	}
 }
 
-// restore puts the table back to what it was. Until somebody adopts it, it says
-// that it is another.
+// restore puts the table back to the snapshot. Until somebody adopts the table, Verify reports another table.
 func (b *backup) restore() {
 	w := b.w
 	w.trace("restore", "", func() string { return b.snapshot.at.String() })
@@ -122,8 +120,7 @@ func (b *backup) adopt() {
 	}
 }
 
-// skew sets every wall clock, the operator's too, up to d ahead, and not as much behind
-// as a restore takes.
+// skew sets every wall clock, also the operator's, up to d ahead, or behind by less than a restore takes.
 func (w *world) skew(d time.Duration) {
 	behind := min(d, w.set.ttl/2)
 	w.operator.wall = w.between(-behind, d)
@@ -132,7 +129,7 @@ func (w *world) skew(d time.Duration) {
 	}
 }
 
-// sweepDaily sweeps the tombstones that are old enough.
+// sweepDaily deletes old tombstones, as time to live does.
 func (w *world) sweepDaily() {
 	for _, s := range w.streams.all {
 		row := w.promises.Row(s.name)

@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// A Fault is one kind of trouble. What each is stands in the table of kinds.
+// A Fault is one kind of trouble. The table of kinds describes each.
 type Fault uint8
 
 // The faults, in the order of the report.
@@ -67,32 +67,32 @@ const (
 // A kind is one row of the table.
 type kind struct {
 	name string
-	// weight is how often the kind is among those of a fleet in which it may happen. 0: it is drawn where it happens, by a
-	// chance of the network, of handlers, of hooks, or of the start of a process.
+	// weight is how many times the kind is in the list from which a fleet's faults are drawn. 0: the kind is not drawn
+	// from a list; the network, a handler, a hook or the start of a process draws it.
 	weight int
-	in     fleets
-	// begin makes it happen, if it can happen now; to this node, if it happens to one. If there is an end, it lasts for
-	// the time that begin returns.
+	in     fleets // in which fleets it may happen
+	// begin makes the fault happen, if that is possible now. Many faults happen to the node. If there is an end, the fault
+	// lasts for the time that begin returns.
 	begin func(*faults, Fault, *node) (lasts time.Duration, ok bool)
-	// end ends it before its time when all trouble ends; nil: it ends by itself.
+	// end ends the fault: after its time, or when all trouble ends; nil: the fault ends by itself.
 	end func(*faults, *node)
-	// alone changes the fleet of the scenario that has this kind only; nil: it just happens there.
+	// alone changes the fleet of the scenario that has only this kind; nil: that fleet needs no change.
 	alone func(Fault, *settings, *trouble)
 }
 
-// itself is the time of a fault that begin itself ends later, or that ends by itself.
+// itself is returned by begin if the fault ends by itself, or if begin has arranged its end.
 const itself time.Duration = -1
 
-// Fleets say in which fleets a kind may happen.
+// Fleets is a kind of fleet, by the faults that may happen in it.
 type fleets uint8
 
-// A generation begins with the wall clock's seconds. In a table that went back in time that is all there is to go by:
-// clocks that jump far, and names that are used again, do not go together with it.
+// The generation of a new row begins with the seconds of the wall clock. In a table that went back in time, only these
+// seconds keep a new generation above a lost one. So in such a fleet no clock jumps far, and no name is used again.
 const (
 	every     fleets = iota
 	steady           // the table does not go back
 	restored         // the table goes back in time
-	skewed           // … and every wall clock is off
+	skewed           // the table goes back in time, and every wall clock is off
 	forgetful        // sources lack shards
 	watchful         // workers have a deathwatch
 )
@@ -164,7 +164,7 @@ func (f Fault) String() string {
 	return kinds()[f].name
 }
 
-// those lists the kinds of some fleets, each as often as its weight.
+// those lists the kinds of some fleets. Each is in the list as many times as its weight says.
 func those(in fleets) (list []Fault) {
 	for f, k := range kinds() {
 		for range k.weight {

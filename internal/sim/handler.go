@@ -12,35 +12,35 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// A temper is how a handler behaves: in the order of their faults.
+// A temper is how a handler behaves. The tempers have the same order as their faults.
 type temper uint8
 
 const (
 	good      temper = iota
 	failing          // returns an error after a while
 	panicking        // the same, as a panic
-	stuck            // does nothing any more, but hears its contexts
-	deaf             // ignores its contexts, and works on
-	slow             // takes longer to wind down than it has
+	stuck            // does nothing any more, but returns when its hard context ends
+	deaf             // ignores its contexts for a while, and continues to work
+	slow             // takes longer to wind down than the drain time
 	returning        // returns for no reason
 	releasing        // gives its shard up
 	tempers
 	silent // processes, and marks nothing; drawn for sick hosts only
 )
 
-// A handler is one call of a handler, and what the shell keeps beside it.
+// A handler is one call of a handler, and what the shell knows of it.
 type handler struct {
 	*virtual.Handler
 	n      *node
 	s      *stream
 	temper temper
-	left   int           // how often it works before its temper shows
-	pace   time.Duration // between two of its batches
+	left   int           // how many batches it processes before its temper shows
+	pace   time.Duration // the time between two batches
 	batch  int64
 	wind   time.Duration // how long it takes to wind down
 	lag    time.Duration // how long it takes to notice that it is over
 
-	from, pos int64 // it has processed the records between
+	from, pos int64 // it has processed the records after from, up to pos
 	marks     []int64
 	told      int
 	settled   int
@@ -104,7 +104,7 @@ func (w *world) drawTemper() temper {
 	return failing + temper(f-HandlerError)
 }
 
-// work processes a batch, and comes back.
+// work processes a batch, and then the next one a pace later.
 func (h *handler) work() {
 	if h.returned {
 		return
@@ -136,7 +136,7 @@ func (h *handler) work() {
 // open reports whether the shell takes calls of the handler.
 func (h *handler) open() bool { return !h.Over && !h.finishing && !h.returned }
 
-// process reads on, as far as there is something.
+// process processes the records that are available, up to a batch of them.
 func (h *handler) process() {
 	w := h.n.w
 	to := min(h.s.available(w.Now()), h.pos+h.batch)
@@ -160,7 +160,7 @@ func (h *handler) process() {
 	}
 }
 
-// mark is Tenure.Mark: the engine has to know at once of the first that waits.
+// mark is Tenure.Mark. The engine is told at once of the first mark that waits.
 func (h *handler) mark() {
 	if !h.open() || h.temper == silent {
 		return
@@ -178,7 +178,7 @@ func (h *handler) mark() {
 	h.tell(urgent)
 }
 
-// tell puts h among those that have something to say.
+// tell notes that the handler has something to report. An urgent report steps the engine at once.
 func (h *handler) tell(urgent bool) {
 	h.pulse = h.n.w.Now()
 	if !h.dirty {
@@ -194,7 +194,7 @@ func (h *handler) tell(urgent bool) {
 	}
 }
 
-// report is what the engine has not been told yet.
+// report returns what the handler has not reported to the engine yet.
 func (h *handler) report() (engine.Marks, bool) {
 	h.dirty = false
 	if h.Over {
@@ -210,7 +210,7 @@ func (h *handler) report() (engine.Marks, bool) {
 	return in, true
 }
 
-// Committed takes in how many marks are accepted.
+// Committed notes how many marks are accepted.
 func (n *node) Committed(t *virtual.Handler, o engine.Committed) {
 	if t == nil {
 		return
@@ -248,7 +248,7 @@ func (n *node) Drain(t *virtual.Handler, o engine.Drain) {
 	})
 }
 
-// mend makes a handler behave from here on.
+// mend makes a handler behave well from now on.
 func (h *handler) mend() {
 	switch {
 	case h.Over:
@@ -280,8 +280,7 @@ func (n *node) Over(t *virtual.Handler, o engine.Over) {
 	h.end(o.Cause)
 }
 
-// end is the hard end of the handler's context, unless the handler itself has
-// ended the shard.
+// end ends the hard context of the handler, unless it has ended already.
 func (h *handler) end(cause event.Cause) {
 	if h.Over {
 		return

@@ -8,15 +8,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A host is the machine beneath one process. It may be sick: every handler fails at once, hangs or
-// marks nothing. It may be busy: each step takes a while, and inputs queue meanwhile. The answer to
-// a heartbeat does not wait behind other inputs. When trouble has ended, what has queued is done at once.
+// A host is the machine on which one process runs. On a sick host, every handler fails at once, hangs or
+// marks nothing. On a busy host, each step takes a while, and inputs queue meanwhile. The answer to
+// a heartbeat does not wait behind other inputs. When trouble has ended, queued inputs are taken at once.
 type host struct {
 	sick  temper        // good: it is well
 	cost  time.Duration // of each step
 	free  time.Duration // when the last step is done
 	queue []engine.Input
-	armed bool // the next input is to be taken
+	armed bool // a timer will take the next input
 }
 
 // drawHost draws the machine of the next process.

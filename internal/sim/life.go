@@ -6,11 +6,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A life is what happens to a fleet in calm weather.
+// A life changes a fleet that is at rest.
 type life struct{ rest }
 
-// all is what happens to a fleet in calm weather: one joins, one leaves, one
-// dies, and all stop. Each takes a bounded time and the least number of moves.
+// all changes a fleet that is at rest: a worker joins, a worker leaves, a worker dies, and all stop. Each
+// change has to take a bounded time and the least number of moves.
 func (w life) all() {
 	for _, chapter := range []func(){w.join, w.leave, w.die, w.end} {
 		if !w.sound() {
@@ -58,7 +58,8 @@ func (w life) leave() {
 	w.lasts(w.set.rest)
 }
 
-// die: a crash is noticed after the lease time, and a look.
+// die ends a worker without a word. The others notice that after the lease time and up to one interval
+// between their listings.
 func (w life) die() {
 	live := w.live()
 	if len(live) < 2 {
@@ -73,7 +74,7 @@ func (w life) die() {
 		limit = w.set.ttl*1000/960 + 2500*time.Millisecond + time.Duration(len(n.Handlers))*w.net.slow*2
 	}
 	if w.set.attempts > 0 {
-		limit = w.slowly() // it may count as one failure too many
+		limit = w.slowly() // the death may be one failed attempt too many
 	}
 	held := func() bool {
 		w.operator.unquarantine()
@@ -90,7 +91,7 @@ func (w life) die() {
 	}
 }
 
-// end: all stop, and nothing is left.
+// end stops all workers, and checks that nothing is left.
 func (w life) end() {
 	for _, n := range w.live() {
 		n.stop()
@@ -112,7 +113,7 @@ func (w life) end() {
 		w.blame("end: seats are left: %v", seats)
 	}
 	for _, s := range w.streams.all {
-		// What nobody had room for stays in the name of its last owner.
+		// A shard for which no worker had room stays in the name of its last owner.
 		if row := w.promises.Row(s.name); !row.Owner.IsZero() && w.set.limit == 0 {
 			w.blame("end: somebody holds %v", row)
 		}
@@ -122,7 +123,7 @@ func (w life) end() {
 	}
 }
 
-// chapter is something that happens in calm, and keeps two to six workers.
+// chapter makes one random change to a fleet at rest, and keeps it between two and six workers.
 func (w life) chapter() {
 	chapters := []func(){w.deploy, w.growOrShrink}
 	switch n := len(w.live()); {
@@ -136,8 +137,8 @@ func (w life) chapter() {
 	pick(w.chance, chapters...)()
 }
 
-// deploy replaces every worker, one after another, by one that moves shards in another
-// way; each time the fleet comes to rest.
+// deploy replaces every worker, one after another, by a worker with another strategy. The fleet has to come
+// to rest each time.
 func (w life) deploy() {
 	w.set.handoff = w.set.strategy(w.chance)
 	w.stats.Faults[Deploy]++
@@ -156,15 +157,15 @@ func (w life) deploy() {
 	w.lasts(w.set.rest)
 }
 
-// growOrShrink is resharding while all is well.
+// growOrShrink splits or merges shards while nothing else is wrong.
 func (w life) growOrShrink() {
 	f := pick(w.chance, Split, Merge)
 	if _, ok := reshard(&w.faults, f, nil); !ok {
 		return
 	}
 	w.stats.Faults[f]++
-	// The source is asked, what has ended is read to its end, and one worker after
-	// another hears of it.
+	// The source is polled, shards that have ended are processed to their end, and one worker after
+	// another learns of it.
 	if w.until(3*w.set.poll+2*w.set.audit+w.set.backoff+w.slowly(), w.atRest) {
 		w.lasts(w.set.rest)
 		return

@@ -8,19 +8,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// Nothing stands still without a name for it: when nobody processes a shard for longer than its
-// bound, an event, the row or the plan has to say why. Only what happens by itself counts: the
-// bound starts again with each disturbance, such as a crash.
-//
-// This is checked where workers write their plan.
+// No shard is left alone silently: if nobody processes a shard for longer than its bound, an event, the row or the plan
+// has to name the cause. The bound starts again with each disturbance, such as a crash.
 
-// Silence is what nobody processes, and the faults that workers have reported.
+// Silence has the shards that nobody processes, and the faults that workers have reported.
 type silence struct {
 	w         *world
 	disturbed time.Duration            // when something last happened to the fleet
 	idle      map[string]time.Duration // since when nobody processes a shard
 	shards    map[string]time.Duration // when an event last named a cause for a shard
-	fleet     time.Duration            // when an event last named one that may concern any shard
+	fleet     time.Duration            // when an event last named a cause that may concern any shard
 	lasting   []lasting                // faults that were reported and are not over
 }
 

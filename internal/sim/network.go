@@ -9,14 +9,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What callers are told.
+// The errors that callers get.
 var (
 	errNoAnswer  = errors.New("no answer")
 	errThrottled = errors.New("throttled")
 	errSource    = errors.New("the source could not be listed")
 )
 
-// A network carries requests to the table: out, served at one instant, and back.
+// A network carries requests to the table, which serves each at one instant, and carries the answers back.
 type network struct {
 	w       *world
 	rates   rates
@@ -30,7 +30,7 @@ type rates struct {
 	lost, replyLost, late, twin, lateReply, throttled, readLost, stale float64
 }
 
-// times is the same, so many times as likely.
+// times returns the rates multiplied by x.
 func (r rates) times(x float64) rates {
 	return rates{
 		lost: r.lost * x, replyLost: r.replyLost * x, late: r.late * x, twin: r.twin * x, lateReply: r.lateReply * x,
@@ -38,7 +38,7 @@ func (r rates) times(x float64) rates {
 	}
 }
 
-// set makes these the chances.
+// set sets the rates.
 func (net *network) set(r rates) {
 	net.rates, net.w.table.Stale = r, nil
 	if r.stale > 0 {
@@ -62,11 +62,10 @@ type request struct {
 	out, back time.Duration // how long each way takes
 }
 
-// serve is what happens to a request at the table.
+// serve lets the table serve the request.
 func (r request) serve() engine.Input { return r.n.w.table.Serve(r.from, r.call) }
 
-// carry takes a call to the table and its answer back, or does to it what may
-// happen to requests.
+// carry carries a call to the table and its answer back, unless the request has a fault.
 func (net *network) carry(n *node, call engine.Output) {
 	w := net.w
 	r := request{n: n, call: call, from: n.Sender()}
@@ -102,8 +101,8 @@ func (net *network) carry(n *node, call engine.Output) {
 	}
 }
 
-// again serves a request once more, or late. What was sent to one table does not
-// arrive at another.
+// again serves a request once more, or late. A request that was sent before a restore does not arrive at
+// the restored table.
 func (net *network) again(r request, d time.Duration) {
 	w, table := net.w, net.w.faults.backup.restored
 	w.After(d+w.between(0, 3*w.set.ttl), func() {
@@ -113,7 +112,7 @@ func (net *network) again(r request, d time.Duration) {
 	})
 }
 
-// lose lets the caller wait in vain.
+// lose leaves the caller without an answer until its timeout.
 func (net *network) lose(r request) {
 	r.n.Answer(net.timeout, virtual.Unanswered(r.call, errNoAnswer))
 }
@@ -125,7 +124,7 @@ func index(write bool) int {
 	return 0
 }
 
-// fate draws what happens to a request; false: nothing.
+// fate draws the fault of a request; false: it has none.
 func (net *network) fate(write bool) (Fault, bool) {
 	r := &net.rates
 	x := net.w.Float64()

@@ -32,26 +32,26 @@ type node struct {
 	heard   time.Duration   // when a write of a row was last answered
 
 	ticked   time.Duration
-	ticks    int // at this very instant
+	ticks    int // steps at this instant
 	second   time.Duration
 	inSecond int
 
 	me       lease.Incarnation
-	opened   lease.WriteID // of its seat
-	sent     engine.Instant
+	opened   lease.WriteID  // the latest write of its seat
+	sent     engine.Instant // when that was first sent
 	trusted  engine.Instant // when the last confirmed beat was first sent
-	wallSent time.Duration  // when the beat under way was first sent, and the last confirmed one, by the wall clock
+	wallSent time.Duration  // sent and trusted by the wall clock
 	wallTrue time.Duration
-	sending  map[string]lease.WriteID // the write that was last sent, of each shard
-	believed engine.Instant           // the same, as it was before this step
+	sending  map[string]lease.WriteID // for each shard, the write that was last sent
+	believed engine.Instant           // trusted, as it was before this step
 	seated   bool
-	dirty    []*handler
-	calls    int // of the store, but for commits
+	dirty    []*handler // the handlers that have something to report
+	calls    int        // calls of the store, without commits
 	host     host
 }
 
-// bootAfter starts the next process once the last one has ended. A process that is told twice to stop,
-// before it takes either, has one successor.
+// bootAfter starts the next process after d, or later when the present one has ended. A process that is
+// told twice to stop, before it takes the first of these inputs, has one successor.
 func (n *node) bootAfter(d time.Duration) {
 	w := n.w
 	n.due = true
@@ -99,7 +99,7 @@ func (n *node) crash() {
 	n.Handlers = nil
 }
 
-// stop asks for a clean end.
+// stop tells the worker to shut down gracefully.
 func (n *node) stop() {
 	if !n.Up() || n.leaver {
 		return
@@ -110,7 +110,7 @@ func (n *node) stop() {
 	})
 }
 
-// step takes the engine one step on: what was marked first, as the shell does.
+// step gives the engine an input. Like the shell, it first reports what handlers have marked.
 func (n *node) step(in engine.Input) {
 	for _, h := range n.dirty {
 		if m, ok := h.report(); ok && !n.done {
@@ -157,7 +157,7 @@ func (n *node) Call(o engine.Output) {
 	w.net.carry(n, o)
 }
 
-// Tell hears of an event.
+// Tell notes an event.
 func (n *node) Tell(ev event.Event) {
 	n.w.mix(uint64(ev.Kind))
 	n.w.silence.reported(n, ev)
@@ -173,8 +173,8 @@ func (n *node) Tell(ev event.Event) {
 	n.w.note(n.Name, "tells %+v", ev)
 }
 
-// Prepare is the hook. It fails or takes too long as chance has it; the engine
-// hears of the end alone, and the shell calls one off at its deadline.
+// Prepare calls the hook, which at random fails or takes too long. The engine gets only the end of the call; a
+// call that takes too long ends at its deadline.
 func (n *node) Prepare(o engine.Prepare) {
 	d := n.w.between(0, o.For/2)
 	if n.w.likely(n.w.set.hook) {
@@ -235,7 +235,7 @@ func (n *node) listed(in engine.Source) {
 	}
 }
 
-// noteSeat notes when the bytes of a beat were first sent: trust counts from there.
+// noteSeat notes when a heartbeat was first sent, because trust begins then.
 func (n *node) noteSeat(w lease.Write) {
 	n.count(w)
 	if w.Key().Kind != lease.KindSeat || w.Op == lease.OpDelete || w.ID() == n.opened {
@@ -266,8 +266,8 @@ func (n *node) settled(in engine.Settled) {
 	}
 }
 
-// finish is what Run does when its engine is done: it waits for handlers that
-// still run, and ends.
+// finish does what Run does when its engine is done: it waits for handlers that still run, and ends the
+// process.
 func (n *node) finish() {
 	n.done = true
 	n.w.trace("done", n.Name, nil)
@@ -301,8 +301,8 @@ func (n *node) trusts() bool {
 	return n.seated && n.Mono() < n.trusted.Add(n.config.TTL-n.config.TTL/10)
 }
 
-// well reports whether nothing keeps this node from hearing and being heard. The
-// moment after a pause counts with it, and so do inputs that wait.
+// well reports whether the process works without hindrance: it runs, has not just been resumed, and has no
+// inputs that wait.
 func (n *node) well() bool {
 	return n.Up() && !n.Paused() && len(n.host.queue) == 0 && n.w.Now()-n.resumed > 10*time.Millisecond
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An operator gives the commands that people give.
+// An operator makes the writes of an operator's commands.
 type operator struct {
 	w    *world
 	wall time.Duration // how far the operator's clock is off
@@ -21,7 +21,7 @@ func (o *operator) stamp() protocol.Stamp {
 	return protocol.Stamp{ID: id, At: virtual.Epoch().Add(w.Now() + o.wall)}
 }
 
-// write writes what a command has made.
+// write makes the write of a command.
 func (o *operator) write(write lease.Write, err error) error {
 	if err == nil {
 		_, err = o.w.table.Write(virtual.Sender{}, write)
@@ -67,7 +67,7 @@ func (o *operator) unquarantine() {
 	}
 }
 
-// adopt moves every row to generations that the lost future of the table cannot have issued.
+// adopt adopts every row of a restored table.
 func (o *operator) adopt() {
 	o.w.trace("adopt", "", nil)
 	for _, s := range o.w.streams.all {

@@ -15,9 +15,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Promises lets package judge check everything that happens. They stand in front of the table and see every write that
-// it accepts; they stand beside the workers and see every handler that starts and ends. Here is what only this world
-// knows: what streams hold, and who is paused.
+// Promises let package judge check everything that happens. They see every write that the table accepts, and every handler
+// that starts and ends. They know what only this world knows: what streams contain, and which processes are paused.
 type promises struct {
 	w *world
 	*judge.Judge
@@ -25,7 +24,7 @@ type promises struct {
 	requests  judge.Requests
 	revisions map[lease.Key]int64 // the highest of the plan and of each page of a target
 	handlers  map[engine.Tenure]*handler
-	planted   map[lease.Key]bool // pages of targets as the adversary has written them
+	planted   map[lease.Key]bool // whether a page of a target is as the adversary has written it
 	moves     []string           // since calm
 }
 
@@ -42,7 +41,7 @@ func newPromises(w *world) *promises {
 // of returns what became of a tenure.
 func (p *promises) of(id engine.Tenure) judge.Generation { return p.History[judge.Tenure(id)] }
 
-// wentBack: the table went back in time, to these rows.
+// wentBack notes that the table went back in time, to these rows.
 func (p *promises) wentBack(rows []lease.Row) {
 	p.Restored(rows)
 	clear(p.revisions)
@@ -76,7 +75,7 @@ func fold(id lease.WriteID) (v uint64) {
 	return v
 }
 
-// seat: nobody is evicted before its time.
+// seat checks a write of a seat.
 func (p *promises) seat(write lease.Write, by virtual.Sender) {
 	inc := lease.Incarnation(write.Key().Name)
 	excused := write.Op == lease.OpDelete && (p.w.faults.backup.lately() || p.proven(inc))
@@ -127,8 +126,8 @@ func (p *promises) advice(write lease.Write, by virtual.Sender) {
 // advised forgets the revision of a record that the adversary has written or deleted.
 func (p *promises) advised(k lease.Key) { delete(p.revisions, k) }
 
-// misled reports whether the adversary's targets still stand. The fleet rests all the same, until a plan is made for
-// another reason. That plan is made from them, so it may move more shards than that reason needs.
+// misled reports whether the adversary's targets still stand. The fleet may rest nevertheless, until a plan is made for
+// another reason. That plan starts from these targets, so it may move more shards than its reason needs.
 func (p *promises) misled() bool {
 	return slices.Contains(slices.Collect(maps.Values(p.planted)), true)
 }
@@ -151,7 +150,7 @@ func (p *promises) row(write lease.Write, by virtual.Sender, after lease.Row) {
 	w.check(p.handover(judge.Accepted{Before: before, After: after, Write: write, By: by.Name}).Check())
 }
 
-// hands notes how a generation ended and the next began, and checks what is known of the stream.
+// hands notes a change of hands, and checks it against what is known of the stream.
 func (p *promises) hands(before, after lease.Row) {
 	w, last := p.w, after.Last
 	w.stats.hands(last.Reason, 1)
@@ -180,7 +179,7 @@ func (p *promises) hands(before, after lease.Row) {
 	}
 }
 
-// handover returns what entitles somebody to a change of hands.
+// handover returns what can entitle a worker to a change of hands.
 func (p *promises) handover(a judge.Accepted) *judge.Handover {
 	w, id, owner := p.w, engine.Tenure{Shard: a.Before.Shard, Generation: a.Before.Generation}, a.Before.Owner.Incarnation
 	of := &judge.Handover{
@@ -226,7 +225,7 @@ func (p *promises) ready(s *stream) bool {
 	})
 }
 
-// last is the last changes of hands.
+// last returns the last n changes of hands.
 func (p *promises) last(n int) string { return strings.Join(p.moves[max(0, len(p.moves)-n):], "\n\t") }
 
 // start checks the beginning of a tenure.
@@ -252,9 +251,9 @@ func (p *promises) start(h *handler, o engine.Start) {
 	p.gap(h, o.Transfer)
 }
 
-// overlap asks of every other handler of the shard why it still runs. One
-// whose worker has told it to stop, or is paused, may; one that offered the shard
-// may until it looks. A worker that gave the shard up may not run its handler.
+// overlap checks every other handler of the shard that still runs. A handler may run if its worker has told it to stop or
+// is paused. If its worker offered the shard, it may run until the worker learns of the takeover. If its worker gave the
+// shard up, it may not run.
 func (p *promises) overlap(h *handler, last lease.Transfer) {
 	w := p.w
 	for _, o := range h.s.active {
@@ -276,7 +275,7 @@ func (p *promises) overlap(h *handler, last lease.Transfer) {
 	}
 }
 
-// stopsInTime holds that a handler soon stops that was taken over.
+// stopsInTime checks that a handler stops soon after another worker has taken its shard over.
 func (p *promises) stopsInTime(o, by *handler) {
 	w, limit := p.w, p.w.set.ttl/3+300*time.Millisecond
 	w.After(limit, func() {
@@ -290,7 +289,7 @@ func (p *promises) stopsInTime(o, by *handler) {
 // between healthy workers: a fast look, and the way to the table and back twice.
 const eagerGap = 600 * time.Millisecond
 
-// gap measures how long nobody worked on the shard.
+// gap measures how long nobody processed the shard.
 func (p *promises) gap(h *handler, last lease.Transfer) {
 	w, s := p.w, h.s
 	if len(s.active) > 0 || s.by == nil || !w.strict || s.emptied < w.calmSince {
@@ -306,7 +305,7 @@ func (p *promises) gap(h *handler, last lease.Transfer) {
 	}
 }
 
-// gone is a handler that runs no more, because it returned or its process is dead.
+// gone notes that a handler no longer runs, because it returned or its process is dead.
 func (p *promises) gone(h *handler) {
 	w, s := p.w, h.s
 	h.returned = true
@@ -348,9 +347,8 @@ func (p *promises) unanswered(h *handler) bool {
 	return p.w.Now()-min(max(h.began, h.accepted), h.n.heard) >= clocks.Least(h.n.config.CommitTimeout)
 }
 
-// doubt holds that a worker whose wall clock says that its trust has ended,
-// because the machine slept, writes nothing new on its shards before a beat has been
-// confirmed. What was sent before may be sent again.
+// doubt checks a write of a worker whose wall clock shows that its trust has ended, because the machine slept. Until a
+// heartbeat is confirmed, such a worker makes no new write of its rows. It may repeat a write that it sent before.
 func (p *promises) doubt(n *node, write lease.Write) {
 	w, key := p.w, write.Key()
 	if key.Kind != lease.KindLease {
@@ -364,7 +362,7 @@ func (p *promises) doubt(n *node, write lease.Write) {
 	}
 }
 
-// committed holds that what the handler is told was accepted, was.
+// committed checks that marks that are reported to a handler as accepted were stored.
 func (p *promises) committed(h *handler, o engine.Committed) {
 	w := p.w
 	h.accepted = w.Now()
@@ -380,7 +378,7 @@ func (p *promises) committed(h *handler, o engine.Committed) {
 	}
 }
 
-// done holds that a worker that has left has left nothing behind.
+// done checks that a worker that has left holds nothing and has no seat.
 func (p *promises) done(n *node) {
 	w := p.w
 	if !n.leaver {
@@ -402,13 +400,11 @@ func (p *promises) done(n *node) {
 	}
 }
 
-// effect processes the records up to to.
+// effect processes the records up to to. It reports whether the sink accepted the effect: an effect that it refuses must
+// not be marked.
 //
-// Invariant: of every record that is covered by an accepted checkpoint, the effect
-// was made by somebody; and in a fenced sink the effects stand in the order of
-// generations, without a gap between them.
-//
-// It reports whether the sink took it: what it refuses must not be marked.
+// Invariant: each record that an accepted checkpoint covers was processed; and in a fenced sink the effects are in the order
+// of generations, without a gap between them.
 func (p *promises) effect(h *handler, to int64) bool {
 	w, s, from := p.w, h.s, h.pos+1
 	w.stats.Records += to - h.pos

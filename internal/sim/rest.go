@@ -10,11 +10,11 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A rest is a world of which the fleet has to come to rest. Its methods see the truth.
+// A rest is a world whose fleet has to come to rest. Its methods see everything, not only what workers see.
 type rest struct{ *world }
 
-// settle ends all trouble, and holds that the fleet comes to rest: in bounded time
-// every shard is worked on, and evenly; and then nothing moves.
+// settle ends all trouble, and checks that the fleet comes to rest: in bounded time every shard is processed,
+// workers hold equally many, and then nothing moves.
 func (w rest) settle() {
 	w.quiet()
 	w.run(w.net.timeout + time.Second) // what was on its way arrives
@@ -42,10 +42,9 @@ func (w rest) stranded() bool {
 	})
 }
 
-// patience is how long it may take until a fleet that was left alone is at rest: what was trusted or awaited
-// runs out, failures have had their pause, handlers that ignore everything have ended, and all moves are made,
-// one after another. An unwell worker tries again within five minutes. Until then it gets no share, and a shard
-// waits if only that worker has room for it.
+// patience returns how long a fleet may take to come to rest after trouble: leases and timeouts run out, shards that
+// failed rest, handlers that ignore their contexts end, and all moves are made, one after another. An unwell worker
+// tries again within five minutes. Until then it gets no share, and a shard waits if only that worker has room for it.
 func (w rest) patience() time.Duration {
 	s, unwell := &w.set, time.Duration(0)
 	if slices.ContainsFunc(w.seats(), func(r lease.Record) bool { return r.(lease.Seat).Health.Unwell != "" }) {
@@ -55,8 +54,8 @@ func (w rest) patience() time.Duration {
 	return unwell + 8*s.ttl + 4*s.drain + s.audit + 30*time.Second + moves + s.cooldown + s.maxBackoff + 2*s.poll + 3*s.pace + w.backlog()
 }
 
-// backlog is how long handlers need at most for what has ended and is not read to
-// its end: they read four times as fast as records come.
+// backlog returns how long handlers need at most for the rest of closed streams. They process records four times as
+// fast as records come.
 func (w rest) backlog() (d time.Duration) {
 	for _, s := range w.streams.all {
 		if s.closed && s.ended == 0 {
@@ -66,7 +65,7 @@ func (w rest) backlog() (d time.Duration) {
 	return d
 }
 
-// restFor holds that nothing moves, and that resting costs little.
+// lasts checks that nothing moves for d, and that the fleet makes few calls.
 func (w rest) lasts(d time.Duration) {
 	hands, calls, live, removed := w.hands(), w.calls(), len(w.live()), w.stats.Hands[lease.ReasonRemoved]
 	w.run(d)
@@ -140,7 +139,7 @@ func begun(row lease.Row) bool {
 	return !row.Owner.IsZero() || slices.ContainsFunc(past, func(t lease.Transfer) bool { return t.From != "" })
 }
 
-// full reports whether nobody could take one more.
+// full reports whether no worker has room for one more shard.
 func (w rest) full(v rebalance.View) bool {
 	held := 0
 	for _, s := range v.Shards {
@@ -151,8 +150,8 @@ func (w rest) full(v rebalance.View) bool {
 	return w.set.limit > 0 && held >= len(v.Workers)*w.set.limit
 }
 
-// atRest reports whether all is as it should be: every worker has its seat, every
-// shard that can be worked on is, by one handler, and the plan is kept.
+// atRest reports whether the fleet is at rest: every worker has its seat, every shard that can be processed has
+// one handler, and the plan is followed.
 func (w rest) atRest() bool {
 	// In calm nothing fails. But what nobody had room for may have failed too often in the
 	// trouble, and that is noticed when somebody has room.
@@ -177,7 +176,7 @@ func (w rest) atRest() bool {
 }
 
 // kept reports whether no worker holds a shard that the plan has assigned to another: a move that has not begun yet
-// is no move at rest. What the adversary has written does not count: no worker reads it before the next plan.
+// is no move at rest. A target of the adversary does not count: no worker reads it before the next plan.
 //
 // If a planner could not replace a target, because it was unreadable, another plan is due when it can be read, up to
 // a poll later. That plan is made from all targets, and may move shards (seed 199).
@@ -205,8 +204,8 @@ func (w rest) kept() bool {
 	return true
 }
 
-// level reports whether counts differ by at most one; with limits, whether the
-// planner would change nothing.
+// level reports whether workers hold equally many shards, with a difference of one at most. If workers have limits, it
+// reports whether the planner would change nothing.
 func (w rest) level(v rebalance.View) bool {
 	if w.set.limit > 0 {
 		return even(v)
@@ -225,7 +224,7 @@ func (w rest) level(v rebalance.View) bool {
 	return most-least <= 1
 }
 
-// restless reports a fleet that does not rest, with the owner of each shard.
+// restless reports a fleet that does not come to rest, with all that may show why.
 func (w rest) restless(format string, args ...any) {
 	if !w.sound() {
 		return
@@ -263,13 +262,13 @@ func (w rest) restless(format string, args ...any) {
 	w.blame("%s", text.String())
 }
 
-// moves is how many shards were moved as planned, and how many otherwise.
+// moves returns how many shards were moved as planned, and how many otherwise.
 func (w rest) moves() (planned, others int) {
 	planned = w.stats.Hands[lease.ReasonHandoff]
 	return planned, w.hands() - planned
 }
 
-// bounded holds that the fleet comes to rest in time.
+// bounded checks that the fleet comes to rest in time.
 func (w rest) bounded(limit time.Duration, what string) bool {
 	if !w.until(limit, w.atRest) {
 		w.restless("%s: not at rest after %v", what, limit)
@@ -279,8 +278,8 @@ func (w rest) bounded(limit time.Duration, what string) bool {
 	return true
 }
 
-// changed holds that the fleet comes to rest after a change. If the plan for the change is the first that is made from what
-// the adversary has written, it may move shards although all is even already (seed 100366).
+// changed checks that the fleet comes to rest after a change. If the plan for the change is the first one that is made from
+// what the adversary has written, it may move shards although all is even already (seed 100366).
 func (w rest) changed(misled bool, what string) bool {
 	ok := w.bounded(w.slowly(), what)
 	if ok && misled {
@@ -290,14 +289,14 @@ func (w rest) changed(misled bool, what string) bool {
 	return ok
 }
 
-// slowly is how long moves may take that budgets, cooldowns and preparations delay.
+// slowly returns how long moves may take if budgets, cooldowns and preparations delay them.
 func (w rest) slowly() time.Duration {
 	s := &w.set
 	each := s.ttl/3 + s.wind + s.prepare + time.Second
 	return s.ttl + s.cooldown + 5*time.Second + time.Duration(len(w.streams.all))*each + 3*s.pace + w.backlog()
 }
 
-// moved holds that a change took the fewest moves, unless the plan for it was the first after the adversary's advice.
+// moved checks that a change took the fewest moves, unless the plan for it was the first after the adversary's advice.
 func (w rest) moved(moves, enough int, misled bool, what string) {
 	if w.set.limit == 0 && !misled && moves != enough {
 		w.blame("%s: %d moves; %d are enough: %s", what, moves, enough, w.promises.last(moves))

@@ -8,7 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Result is what became of one round.
+// A Result is the result of one round.
 type Result struct {
 	Stats Stats
 	Hash  uint64 // of everything that happened
@@ -17,8 +17,8 @@ type Result struct {
 
 // Round simulates the life of one fleet, which follows from its seed: it comes up,
 // suffers, and comes to rest; then a worker joins, one leaves and one dies, and
-// all stop. The trouble lasts for 20 minutes at most, or less; log, if there is
-// one, is told everything.
+// all stop. The trouble lasts for 2 to 20 minutes, but no longer than most; log, if it is not nil, gets a line
+// for everything that happens.
 func Round(seed uint64, most time.Duration, log func(string)) Result {
 	w := newWorld(seed, log)
 	w.set = drawRound(w.chance)

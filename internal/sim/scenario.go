@@ -55,7 +55,7 @@ func (s Scenario) Run(mode rebalance.Mode, seed uint64, length time.Duration, lo
 	return r
 }
 
-// What the settings and the trouble of scenarios are.
+// The settings and the trouble of scenarios.
 
 // amongCrashes shows what begins with a process.
 func amongCrashes(_ Fault, _ *settings, t *trouble) { t.kinds = []Fault{Crash} }
@@ -72,24 +72,10 @@ func withNames(_ Fault, s *settings, t *trouble) {
 func inHandlers(f Fault, s *settings, _ *trouble) { s.tempers, s.temper = 0.5, f }
 
 func onNetwork(f Fault, _ *settings, t *trouble) {
-	switch r := &t.rates; f {
-	case Lost:
-		r.lost = 0.3
-	case ReplyLost:
-		r.replyLost = 0.3
-	case Late:
-		r.late = 0.3
-	case Twin:
-		r.twin = 0.5
-	case LateReply:
-		r.lateReply = 0.3
-	case Throttled:
-		r.throttled = 0.5
-	case ReadLost:
-		r.readLost = 0.3
-	case Stale:
-		r.stale = 0.9
-	}
+	t.rates = map[Fault]rates{
+		Lost: {lost: 0.3}, ReplyLost: {replyLost: 0.3}, Late: {late: 0.3}, Twin: {twin: 0.5},
+		LateReply: {lateReply: 0.3}, Throttled: {throttled: 0.5}, ReadLost: {readLost: 0.3}, Stale: {stale: 0.9},
+	}[f]
 }
 
 func inHooks(f Fault, s *settings, t *trouble) {

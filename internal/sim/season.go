@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A day is 1,440 lease times: with a lease time of a minute it is one. What happens
-// in a season, and what it costs to simulate, is counted in lease times.
+// A day of a fleet is 1,440 lease times: with a lease time of a minute it is a calendar day. The events of a
+// season, and the cost of its simulation, depend on the number of lease times.
 func (s *settings) day() time.Duration { return 1440 * s.ttl }
 
-// Season simulates the long life of one fleet, which follows from its seed: 10 to 60
-// days, at most 90 by the calendar, or less. Each spell of it is fair weather with a
-// fault now and then; most often a storm; then calm, which is held against the same
-// bounds as in a round, for up to two days; and something that is planned.
+// Season simulates the long life of one fleet, which follows from its seed: 10 to 60 days of this fleet, but at
+// most 90 calendar days, and no longer than most. Each spell of a season has a long time with a fault now and
+// then; mostly a storm; then calm for up to two days, with the same bounds as in a round; and one change that is
+// planned.
 func Season(seed uint64, most time.Duration, log func(string)) Result {
 	w := newWorld(seed, log)
 	w.set = drawSeason(w.chance)
@@ -34,8 +34,7 @@ func Season(seed uint64, most time.Duration, log func(string)) Result {
 	return r
 }
 
-// drawSeason is what a season is like: three of four have a lease time of a minute or
-// more.
+// drawSeason draws the settings of a season. Three of four seasons have a lease time of a minute or more.
 func drawSeason(c chance) settings {
 	ttl := c.spread(time.Minute, 10*time.Minute)
 	if c.likely(0.25) {
@@ -50,23 +49,12 @@ func drawSeason(c chance) settings {
 		backoff: pick(c, time.Second, ttl/4), maxBackoff: pick(c, ttl, 10*ttl), cooldown: pick(c, 0, ttl, 10*ttl),
 		audit: c.spread(2*ttl, 60*ttl), poll: c.spread(ttl/2, 20*ttl), faster: 50, seasonal: true,
 	}
-	if c.likely(0.2) {
-		s.stall = ttl + 3*pace
-	}
-	if c.likely(0.2) {
-		s.attempts = 3
-	}
-	if c.likely(0.5) {
-		s.prepare = c.between(100*time.Millisecond, 2*time.Second)
-	}
-	if c.likely(0.2) {
-		s.limit = 1 + c.IntN(8)
-	}
+	s.drawOptions(c, ttl+3*pace, 8)
 	s.kinds = drawKinds(c)
 	return s
 }
 
-// spell is some days of a season.
+// spell simulates some days of a season.
 func (w *world) spell(length time.Duration) {
 	day := w.set.day()
 	w.peace, w.strict = false, false

@@ -9,18 +9,18 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// Settings are what a round is like, beside its trouble.
+// Settings are the settings of a round, without its trouble.
 type settings struct {
 	ttl, drain time.Duration
 	pace       time.Duration // of handlers
-	wind       time.Duration // how long good ones take to wind down
-	retention  time.Duration // how long the source lists what is finished
+	wind       time.Duration // how long good handlers take to wind down
+	retention  time.Duration // how long the source lists a finished stream
 	nodes      int
 	streams    int
 	every      time.Duration // between records
 	marks      int
 	commits    time.Duration
-	flush      float64 // the chance that a mark is waited for
+	flush      float64 // the probability that a handler waits for a mark to be stored
 	limit      int
 	stall      time.Duration
 	attempts   int64
@@ -29,29 +29,29 @@ type settings struct {
 	audit      time.Duration
 	prepare    time.Duration
 	handoff    rebalance.Handoff // nil: each process draws one
-	planner    string            // of the user, which plans as rebalance.Even does; empty: there is none
+	planner    string            // the name of the user's planner, which plans as rebalance.Even does; empty: there is none
 
-	// Of seasons. What is zero in a round is what config and handlers say.
+	// Only seasons set these. In a round they are zero, and the defaults of config and handlers hold.
 	seasonal   bool
 	kinds      []Fault // the faults of all its spells
 	maxBackoff time.Duration
 	poll       time.Duration
-	faster     int64 // so many times as fast as records come handlers read; 0: four times
+	faster     int64 // how many times as fast handlers are as records come; 0: four times
 
-	temper Fault         // the only one of handlers; 0: any
-	rest   time.Duration // how long nothing may move in a fleet at rest
+	temper Fault         // the only fault of handlers; 0: they have any
+	rest   time.Duration // how long it is checked that nothing moves in a fleet at rest
 	exact  bool          // no clock runs at a rate of its own
 
 	chances
 }
 
-// Chances are those of what goes wrong outside the network.
+// Chances are the probabilities of faults outside the network.
 type chances struct {
 	tempers, hook, source float64
-	sick, busy            float64 // of a process, when it starts
+	sick, busy            float64 // that a process starts on such a host
 }
 
-// drawRound draws what a round is like.
+// drawRound draws the settings of a round.
 func drawRound(c chance) settings {
 	ttl := pick(c, 2*time.Second, 3*time.Second, 5*time.Second, 10*time.Second)
 	s := settings{
@@ -61,8 +61,14 @@ func drawRound(c chance) settings {
 		marks: pick(c, 0, 0, 1, 5), commits: pick(c, 0, time.Second, -1), flush: pick(c, 0, 0.02, 0.3),
 		backoff: pick(c, 200*time.Millisecond, time.Second), cooldown: pick(c, 0, ttl), audit: pick(c, 20*time.Second, time.Minute),
 	}
+	s.drawOptions(c, ttl, 6)
+	return s
+}
+
+// drawOptions draws what only some fleets configure. The limit of shards is at most limit.
+func (s *settings) drawOptions(c chance, stall time.Duration, limit int) {
 	if c.likely(0.2) {
-		s.stall = ttl
+		s.stall = stall
 	}
 	if c.likely(0.2) {
 		s.attempts = 3
@@ -71,12 +77,11 @@ func drawRound(c chance) settings {
 		s.prepare = c.between(100*time.Millisecond, 2*time.Second)
 	}
 	if c.likely(0.2) {
-		s.limit = 1 + c.IntN(6)
+		s.limit = 1 + c.IntN(limit)
 	}
-	return s
 }
 
-// enlarge gives one fleet in three 9 to 20 workers, so that not all watch, and one in four a planner of the user.
+// enlarge gives a third of the fleets 9 to 20 workers, so that not all of these watch, and a quarter a planner of the user.
 func (s *settings) enlarge(c chance) {
 	if c.IntN(3) == 0 {
 		s.nodes = 9 + c.IntN(12)
@@ -101,7 +106,7 @@ func (s *settings) config(c chance) engine.Config {
 	}
 }
 
-// strategy draws one of those that can be had.
+// strategy draws a strategy.
 func (s *settings) strategy(c chance) rebalance.Handoff {
 	after := pick(c, rebalance.Force, rebalance.Force, rebalance.Wait)
 	eager := rebalance.Terms{Mode: rebalance.Eager, Drain: s.drain, AfterDrain: after, Prepare: s.prepare}

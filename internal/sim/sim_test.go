@@ -12,19 +12,9 @@ import (
 	"time"
 )
 
-// flags of the simulator. A run in CI: -run Rounds -sim.commits 1000000 -sim.each 100. The
-// long ones: -run Rounds -sim.commits 100000000, and -run Seasons -sim.hours 50000.
-//
-//	-sim.rounds N   so many random rounds, or seasons; 0 and none of the next four: what fits into a moment
-//	-sim.for D      as many as fit into that time
-//	-sim.hours N    as many as it takes to simulate so many hours
-//	-sim.commits N  … for so many commits to be accepted
-//	-sim.each N     … for each kind of fault to happen so often
-//	-sim.from N     the seed of the first; of the scenarios, too
-//	-sim.most D     how long the trouble of one simulation lasts at most
-//	-sim.sessions N how many sessions contend in TestSessions
-//	-sim.leases N   for how many leases each of them has a caller
-//	-sim.seed N     replay one, and tell all that happens in it: with -run Rounds or -run Seasons
+// Flags of the simulator; their help texts are in declare. CI runs Rounds with -sim.commits 1000000 -sim.each 100. The nightly
+// run has Rounds with -sim.commits 100000000, and Seasons with -sim.hours 50000. Without any of -sim.rounds, -sim.for,
+// -sim.hours, -sim.commits and -sim.each, a test simulates what it can in less than a second.
 type flags struct {
 	rounds     int
 	seed, from uint64
@@ -41,36 +31,36 @@ var given = declare()
 
 func declare() *flags {
 	f := new(flags)
-	flag.IntVar(&f.rounds, "sim.rounds", 0, "random rounds to simulate")
-	flag.Uint64Var(&f.seed, "sim.seed", 0, "replay this round or season, and tell all")
-	flag.Uint64Var(&f.from, "sim.from", 1, "the seed of the first round")
-	flag.DurationVar(&f.long, "sim.for", 0, "simulate rounds for so long")
-	flag.Float64Var(&f.hours, "sim.hours", 0, "simulate so many hours")
-	flag.IntVar(&f.commits, "sim.commits", 0, "simulate until so many commits are accepted")
-	flag.IntVar(&f.each, "sim.each", 0, "simulate until each kind of fault has happened so often")
-	flag.DurationVar(&f.most, "sim.most", 0, "the longest trouble of one simulation; default 20m, of seasons 90 days, or 30s when nothing is asked for")
-	flag.IntVar(&f.sessions, "sim.sessions", 40, "how many sessions contend in TestSessions")
-	flag.IntVar(&f.leases, "sim.leases", 5, "for how many leases each session has a caller in TestSessions")
+	flag.IntVar(&f.rounds, "sim.rounds", 0, "how many rounds or seasons to simulate, and how many seeds TestSessions has")
+	flag.Uint64Var(&f.seed, "sim.seed", 0, "simulate only the round or season with this seed, and print everything that happens; use it with -run Rounds or -run Seasons")
+	flag.Uint64Var(&f.from, "sim.from", 1, "the first seed, of rounds, seasons, scenarios and sessions")
+	flag.DurationVar(&f.long, "sim.for", 0, "simulate rounds or seasons until this time has passed")
+	flag.Float64Var(&f.hours, "sim.hours", 0, "simulate rounds or seasons until their simulated time adds up to this many hours")
+	flag.IntVar(&f.commits, "sim.commits", 0, "simulate rounds or seasons until this many commits were accepted")
+	flag.IntVar(&f.each, "sim.each", 0, "simulate rounds or seasons until each kind of fault has happened this many times")
+	flag.DurationVar(&f.most, "sim.most", 0, "how long the faults of one simulation go on at most (default 20m, and 90 days in a season; 30s if no flag says how much to simulate)")
+	flag.IntVar(&f.sessions, "sim.sessions", 40, "the number of sessions in TestSessions")
+	flag.IntVar(&f.leases, "sim.leases", 5, "the number of callers of each session in TestSessions; each wants one lease at a time")
 	return f
 }
 
-// moment reports whether nothing is asked for: then there is little time.
+// moment reports whether no flag says how much to simulate. Then a test has less than a second.
 func (f *flags) moment() bool {
 	return f.most == 0 && f.seed == 0 && !f.bounded()
 }
 
-// bounded reports whether it is said how much to simulate.
+// bounded reports whether a flag says how many simulations there are, for how long, or until what is reached.
 func (f *flags) bounded() bool { return f.rounds > 0 || f.long > 0 || f.aims() }
 
-// aims reports whether something is to be reached, and how long it takes is not said.
+// aims reports whether the simulations go on until their sum has reached something.
 func (f *flags) aims() bool { return f.hours > 0 || f.commits > 0 || f.each > 0 }
 
-// reached reports whether all that is to be reached is.
+// reached reports whether s has everything that the flags ask for.
 func (f *flags) reached(s *Stats) bool {
 	return s.Time.Hours() >= f.hours && s.Commits >= f.commits && slices.Min(s.Faults[:]) >= f.each
 }
 
-// trouble is how long it lasts at most, of those who may have so much of it.
+// trouble returns how long the faults of one simulation go on at most; usual is the default of its kind.
 func (f *flags) trouble(usual time.Duration) time.Duration {
 	if f.moment() {
 		return 30 * time.Second
@@ -79,8 +69,8 @@ func (f *flags) trouble(usual time.Duration) time.Duration {
 }
 
 const (
-	short   = 20 * time.Minute    // of rounds and scenarios
-	quarter = 90 * 24 * time.Hour // of seasons
+	short   = 20 * time.Minute    // the default for rounds and scenarios
+	quarter = 90 * 24 * time.Hour // the default for seasons
 )
 
 // TestRounds simulates random fleets, on every processor; each round follows from
@@ -90,13 +80,13 @@ func TestRounds(t *testing.T) {
 	runs.all()
 }
 
-// TestSeasons simulates fleets that live for weeks and months: the same, in long.
+// TestSeasons simulates fleets that live for weeks and months.
 func TestSeasons(t *testing.T) {
 	runs := &runs{T: t, name: "Seasons", simulate: Season, most: given.trouble(quarter)}
 	runs.all()
 }
 
-// Runs are rounds or seasons, on several processors.
+// Runs are the rounds or seasons of one test, on all processors.
 type runs struct {
 	*testing.T
 	name     string

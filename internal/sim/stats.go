@@ -24,9 +24,9 @@ type Stats struct {
 	Swept   int   // tombstones
 	Hands   map[lease.Reason]int
 	Faults  [faultKinds]int
-	// The time of seasons, by how long their leases are: see band.
+	// The time of seasons by their lease times: see band.
 	Lease bands
-	// The longest of each, in calm.
+	// The longest times in calm.
 	Gap, Overlap, Converged, Recovered time.Duration
 }
 
@@ -103,8 +103,8 @@ func (s Stats) String() string {
 	return b.String()
 }
 
-// Bands are what lease times of seasons are sorted into: shorter than 10 s, than a minute,
-// than three, and up to ten.
+// Bands are the times of seasons whose lease times are shorter than 10 s, than a minute, than three minutes,
+// and up to ten minutes.
 type bands [4]time.Duration
 
 func band(ttl time.Duration) int {

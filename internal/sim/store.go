@@ -22,7 +22,7 @@ func newStore() *store {
 	return &store{standing: new(memstore.Store), plan: new(memstore.Store), swept: map[string]*memstore.Store{}}
 }
 
-// sweep takes a tombstone away, as DynamoDB does with what has expired.
+// sweep deletes a tombstone, as DynamoDB deletes expired items.
 func (s *store) sweep(shard string) { s.swept[shard] = new(memstore.Store) }
 
 // unplan deletes the plan by hand.
@@ -46,8 +46,7 @@ func (s *store) Write(ctx context.Context, w lease.Write) (lease.Record, error) 
 	return s.of(w.Key()).Write(ctx, w)
 }
 
-// List yields what is there. No listing shows a tombstone, so one that was swept is
-// not missed.
+// List yields the records. No listing shows a tombstone, so a tombstone that was swept need not be left out.
 func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record, error] {
 	switch {
 	case q.Kind == lease.KindSeat: // the plan is listed before them
@@ -70,7 +69,7 @@ func (s *store) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record,
 	for r := range s.standing.List(ctx, q) {
 		all = append(all, r)
 	}
-	for _, s := range s.swept { // in no order, and then in order
+	for _, s := range s.swept { // in no order: all are sorted below
 		for r := range s.List(ctx, q) {
 			all = append(all, r)
 		}

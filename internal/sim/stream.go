@@ -9,31 +9,31 @@ import (
 	"github.com/shardlease/shardlease-go/internal/judge"
 )
 
-// A stream is one shard and what is in it: records numbered from 1 on, one every
-// so often. A position is the number of the last record that is processed.
+// A stream is one shard with its records, which are numbered from 1 on and come at equal intervals. A position
+// is the number of the last record that was processed.
 type stream struct {
 	name    string
 	parents []string
 	born    time.Duration
 	every   time.Duration
-	total   int64 // of a closed stream: how many records there are
+	total   int64 // how many records a closed stream has
 	closed  bool
 	ended   time.Duration // when its finish was accepted
 	dropped bool          // the source lists it no more
 	swept   bool          // the source lists it no more, and its tombstone is gone
 	lacked  bool          // the source of some node has lacked it before it was finished
 
-	// What consumers left behind. Each handler reads without a gap from where it
-	// starts, so the highest number says it all, as long as nobody starts beyond.
+	// The effects of consumers. Each handler processes every record from its start on. So one number
+	// tells which records were processed, as long as no handler starts beyond it.
 	processed int64
 	sink      judge.Register
-	accepted  int64      // of the sink: the last record
-	active    []*handler // every handler that runs, on whatever node
-	emptied   time.Duration
-	by        *handler // that was the last to return
+	accepted  int64         // the last record that the sink has accepted
+	active    []*handler    // the handlers that run, on all nodes
+	emptied   time.Duration // when the last of them returned
+	by        *handler      // the last one that returned
 }
 
-// available is how many records there are.
+// available returns how many records there are.
 func (s *stream) available(now time.Duration) int64 {
 	if s.closed {
 		return s.total
@@ -41,21 +41,21 @@ func (s *stream) available(now time.Duration) int64 {
 	return int64((now - s.born) / s.every)
 }
 
-// listed reports whether the source lists the stream: a finished one too, until retention drops it.
+// listed reports whether the source lists the stream. It lists a finished stream for the time of retention.
 func (s *stream) listed(now, retention time.Duration) bool {
 	s.dropped = s.dropped || s.ended > 0 && now-s.ended > retention
 	return !s.dropped
 }
 
-// close ends a stream: what is in it now is all there will be.
+// close ends a stream: there are no more records than now.
 func (s *stream) close(now time.Duration) { s.total, s.closed = s.available(now), true }
 
-// renew makes it a shard that has nothing to do with the former one of its name, except the register of the sink.
+// renew makes the stream a new shard of the same name. Only the sink still has the former generation.
 func (s *stream) renew(now time.Duration) {
 	*s = stream{name: s.name, born: now, every: s.every, sink: judge.Register{Generation: s.sink.Generation}}
 }
 
-// Streams are what the source of the fleet lists, or has listed.
+// Streams are the streams that the source of the fleet lists, or has listed.
 type streams struct {
 	all   []*stream
 	named map[string]*stream
@@ -71,10 +71,10 @@ func (ss *streams) add(name string, every, now time.Duration, parents ...string)
 	return s
 }
 
-// of returns the stream of that name; nil: there is none.
+// of returns the stream with that name; nil: there is none.
 func (ss *streams) of(name string) *stream { return ss.named[name] }
 
-// listing is what the source says.
+// listing returns what the source lists.
 func (ss *streams) listing(now, retention time.Duration) (shards []engine.Shard) {
 	for _, s := range ss.all {
 		if s.listed(now, retention) {
@@ -84,12 +84,12 @@ func (ss *streams) listing(now, retention time.Duration) (shards []engine.Shard)
 	return shards
 }
 
-// open is the streams that have not ended.
+// open returns the streams that have not ended.
 func (ss *streams) open() []*stream {
 	return slices.DeleteFunc(slices.Clone(ss.all), func(s *stream) bool { return s.closed })
 }
 
-// crowded reports whether there are as many streams as one fleet should have here.
+// crowded reports whether there are so many streams that no more should be added.
 func (ss *streams) crowded(seasonal bool) bool {
 	if !seasonal {
 		return len(ss.all) > 40
@@ -103,7 +103,7 @@ func (ss *streams) crowded(seasonal bool) bool {
 	return len(ss.all)-dropped > 40 || len(ss.open()) > 15
 }
 
-// follow ends streams, and begins what follows: two for one, one for two.
+// follow ends streams, and begins their successors: two for one stream, one for two.
 func (ss *streams) follow(now time.Duration, ends ...*stream) {
 	var parents []string
 	for _, s := range ends {

@@ -9,14 +9,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A plan of trouble: what may happen, how often, and how bad the network is.
+// A trouble states which faults may happen, how often, and how bad the network is.
 type trouble struct {
-	kinds []Fault       // from which the next is drawn
-	mean  time.Duration // between two of them
+	kinds []Fault       // the next fault is drawn from these
+	mean  time.Duration // the average time between two faults
 	rates rates
 }
 
-// drawKinds is what may happen to one fleet.
+// drawKinds draws which faults may happen to one fleet.
 func drawKinds(c chance) []Fault {
 	switch list := those(every); c.IntN(4) {
 	case 0:
@@ -28,7 +28,7 @@ func drawKinds(c chance) []Fault {
 	}
 }
 
-// drawTrouble is a trouble of the mix: some know one kind only, some all.
+// drawTrouble draws a trouble with some of these faults.
 func (w *world) drawTrouble(from []Fault) trouble {
 	t := trouble{mean: w.between(w.set.ttl/3, 3*w.set.ttl)}
 	for _, f := range from {
@@ -57,7 +57,7 @@ func (w *world) drawTrouble(from []Fault) trouble {
 	return t
 }
 
-// Faults makes trouble.
+// Faults makes faults happen, and ends them.
 type faults struct {
 	w        *world
 	table    [faultKinds]kind
@@ -71,7 +71,7 @@ func newFaults(w *world) faults {
 	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, mistaken: map[string]time.Duration{}}
 }
 
-// begin makes trouble until then.
+// begin makes faults happen until that time.
 func (f *faults) begin(t trouble, until time.Duration) {
 	w := f.w
 	w.net.set(t.rates)
@@ -107,7 +107,7 @@ func (f *faults) happen(of Fault) {
 	}
 }
 
-// end ends all faults that last. Those of processes come last: a process that goes on finds the others ended.
+// end ends all faults that last. It ends those of processes last, so that a process that continues finds the others ended.
 func (f *faults) end() {
 	for _, k := range slices.Backward(f.table[:]) {
 		for _, n := range f.w.nodes {
@@ -118,10 +118,10 @@ func (f *faults) end() {
 	}
 }
 
-// upTo draws how long a fault lasts: up to so many lease times.
+// upTo draws how long a fault lasts: up to n lease times.
 func (f *faults) upTo(n time.Duration) time.Duration { return f.w.between(0, n*f.w.set.ttl) }
 
-// endProcess ends a process one way or another, and starts the next some time later.
+// endProcess crashes or stops a process, and starts the next some time later.
 func endProcess(f *faults, of Fault, n *node) (time.Duration, bool) {
 	switch {
 	case !n.Up() || n.leaver || of != Crash && n.Paused():
@@ -185,7 +185,7 @@ func resumeProcess(_ *faults, n *node) {
 	}
 }
 
-// pausePlanner counts when a planner is paused.
+// pausePlanner lets planned pause the next worker that plans. The fault is counted there.
 func pausePlanner(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 	f.planner = true
 	return 0, false
@@ -236,7 +236,7 @@ func mute(f *faults, _ Fault, n *node) (time.Duration, bool) {
 
 func unmute(_ *faults, n *node) { n.mute = false }
 
-// breakDown is longer than anybody can trust itself.
+// breakDown leaves all requests unanswered, mostly for longer than a worker can trust its lease.
 func breakDown(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 	if f.w.net.down {
 		return 0, false
@@ -263,7 +263,7 @@ func misreport(f *faults, of Fault, n *node) (time.Duration, bool) {
 
 func tellTruth(f *faults, n *node) { delete(f.lies, n.Name) }
 
-// lie is what an attempt to reach a node shows.
+// lie returns what an attempt to reach a node shows.
 func (f *faults) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
 	shows, lies := f.lies[to.Name]
 	if !lies {
@@ -275,7 +275,7 @@ func (f *faults) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
 	return shows
 }
 
-// reshard ends a stream or two, and begins what follows.
+// reshard ends one stream or two, and begins their successors.
 func reshard(f *faults, of Fault, _ *node) (time.Duration, bool) {
 	w, open := f.w, f.w.streams.open()
 	var ends []*stream
@@ -298,8 +298,8 @@ func reshard(f *faults, of Fault, _ *node) (time.Duration, bool) {
 	return 0, true
 }
 
-// useNameAgain lists a name again that was removed long ago, for a shard that has nothing to
-// do with the former. A name that still is somebody's parent is not.
+// useNameAgain makes the source list a name again that was removed before, for a shard that has nothing
+// to do with the former one. It leaves alone a name that a listed shard still has as its parent.
 func useNameAgain(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 	w, parent := f.w, map[string]bool{}
 	for _, s := range w.streams.all {
@@ -316,7 +316,7 @@ func useNameAgain(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 	return 0, false
 }
 
-// lackShards takes shards from what the source of a node lists, for up to four polls.
+// lackShards makes the source of a node omit some shards for up to four polls.
 func lackShards(f *faults, _ Fault, n *node) (time.Duration, bool) {
 	if len(n.lacks) > 0 {
 		return 0, false

@@ -11,8 +11,8 @@ import (
 
 // A world is one fleet, its table and its streams.
 //
-// Invariant: whatever decides anything is ordered (by time, then by when it was
-// put there), never by a map.
+// Invariant: whatever decides anything has an order (by time, then by when it was put there), and never
+// that of a map.
 type world struct {
 	virtual.Time
 	chance
@@ -33,8 +33,8 @@ type world struct {
 
 	watchful  bool          // workers have a deathwatch
 	peace     bool          // trouble has ended
-	strict    bool          // calm for long enough: bounds hold
-	calmSince time.Duration // since when it is
+	strict    bool          // it has been calm for long enough: bounds hold
+	calmSince time.Duration // since when bounds hold
 }
 
 func newWorld(seed uint64, log func(string)) *world {
@@ -50,10 +50,10 @@ func newWorld(seed uint64, log func(string)) *world {
 	return w
 }
 
-// apart returns a source of chance for what is drawn apart, so that all else of a seed is as it would be.
+// apart returns another source of chance of the same seed. Numbers drawn from it change nothing else.
 func (w *world) apart(what uint64) chance { return newChance(w.seed, what) }
 
-// run lets so much time pass, or less if a promise was broken.
+// run lets d pass, or less if a promise is broken.
 func (w *world) run(d time.Duration) { w.RunWhile(d, w.sound) }
 
 // until lets time pass until cond holds, and reports whether it did in time.
@@ -66,7 +66,7 @@ func (w *world) until(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// populate makes the streams, and the nodes that come up one after another.
+// populate makes the streams and the nodes, which start at random times within a lease time.
 func (w *world) populate() {
 	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(w.set.ttl/10, w.set.ttl/2)
 	for i := range w.set.streams {
@@ -85,7 +85,7 @@ func (w *world) addNode(name string) *node {
 	return n
 }
 
-// newcomer is a node that is out, or one more.
+// newcomer returns a node on which no process runs, and adds one if there is none.
 func (w *world) newcomer() *node {
 	if i := slices.IndexFunc(w.nodes, func(n *node) bool { return !n.Up() }); i >= 0 {
 		return w.nodes[i]
@@ -96,7 +96,7 @@ func (w *world) newcomer() *node {
 	return w.addNode("new")
 }
 
-// live is the nodes that run and mean to stay.
+// live returns the nodes whose processes run and were not told to stop.
 func (w *world) live() (live []*node) {
 	for _, n := range w.nodes {
 		if n.Up() && !n.leaver {
@@ -106,12 +106,12 @@ func (w *world) live() (live []*node) {
 	return live
 }
 
-// seats is who is there.
+// seats returns the seats.
 func (w *world) seats() []lease.Record {
 	return slices.DeleteFunc(w.table.Records(group, lease.KindSeat), func(r lease.Record) bool { return r.Key().Kind != lease.KindSeat })
 }
 
-// read reads a record as it stands; nil: there is none.
+// read returns a record; nil: there is none.
 func (w *world) read(k lease.Key) lease.Record {
 	r, err := w.store.Get(context.Background(), k)
 	if err != nil {
@@ -120,7 +120,7 @@ func (w *world) read(k lease.Key) lease.Record {
 	return r
 }
 
-// plan is the plan as it stands in the table.
+// plan returns the plan that is in the table.
 func (w *world) plan() (p lease.Plan, ok bool) {
 	p, ok = w.read(planKey()).(lease.Plan)
 	return p, ok
@@ -145,7 +145,7 @@ func targetKey(of lease.Incarnation) lease.Key {
 	return lease.Target{Group: group, Incarnation: of}.Key()
 }
 
-// quiet ends all trouble. What is on its way stays so, and a handler that is late already.
+// quiet ends all trouble. Requests that are on their way still arrive, and a handler that is late already stays late.
 func (w *world) quiet() {
 	w.trace("calm", "", nil)
 	w.peace = true

@@ -16,12 +16,13 @@ import (
 //
 // An actor is a plain value: a copy of it is a copy of the worker.
 type actor struct {
-	name   string
-	life   int // the number of its incarnation
-	copy   protocol.Copy
-	hold   lease.Hold
-	tenure bool
-	writes int
+	name    string
+	life    int // the number of its incarnation
+	copy    protocol.Copy
+	hold    lease.Hold
+	tenure  bool // it holds the shard, as far as it knows
+	tenures int  // how many it has started
+	writes  int
 }
 
 func newActor(name string) actor {
@@ -30,8 +31,8 @@ func newActor(name string) actor {
 	return a
 }
 
-// reborn does what a worker does that no longer trusts itself: it forgets everything and
-// continues under another incarnation.
+// reborn makes the actor forget everything and continue under another incarnation, as a worker does
+// that no longer trusts its lease.
 func (a *actor) reborn() {
 	a.life++
 	a.copy, a.hold, a.tenure = protocol.NewCopy(theRow(), a.owner().Incarnation), lease.Hold{}, false
@@ -41,40 +42,23 @@ func (a *actor) owner() lease.Owner {
 	return lease.Owner{Name: a.name, Incarnation: lease.Incarnation(a.name + strconv.Itoa(a.life))}
 }
 
-// Truth knows what really happened to the writes, as only an observer of the store can. A
-// judge.Store of package internal/judge does.
+// Truth is what an observer of the store knows, such as a Store of package internal/judge.
 type Truth interface {
 	// Stored reports whether that write was stored, by whichever attempt.
 	Stored(id lease.WriteID) bool
-}
-
-// truth is a Truth that also records the tenures.
-type truth interface {
-	Truth
-	started(r lease.Row) error
-}
-
-// A ledger records who started which generation. It checks the part of S3 that matters most: one
-// generation is one tenure.
-type ledger map[int64]lease.Incarnation
-
-func (l ledger) started(r lease.Row) error {
-	if who, ok := l[r.Generation]; ok {
-		return fmt.Errorf("S3: generation %d was started by %s, and again by %s", r.Generation, who, r.Owner.Incarnation)
-	}
-	l[r.Generation] = r.Owner.Incarnation
-	return nil
+	// Start checks that the owner of the row may start a tenure of its generation, as the row was read.
+	Start(row lease.Row) error
 }
 
 // saw records a row that was read, now or earlier.
-func (a *actor) saw(r lease.Row, t truth) error {
+func (a *actor) saw(r lease.Row, truth Truth) error {
 	a.copy.Saw(r)
-	return a.reconcile(t)
+	return a.reconcile(truth)
 }
 
 // reconcile starts a tenure if the row names the actor as owner and its generation was never
 // started. Where the actor can only claim again, that claim is one of its moves.
-func (a *actor) reconcile(t truth) error {
+func (a *actor) reconcile(truth Truth) error {
 	row := a.copy.Row()
 	if a.tenure && row.Generation > a.hold.Generation {
 		a.tenure = false // fenced: the actor has read a later generation
@@ -87,7 +71,8 @@ func (a *actor) reconcile(t truth) error {
 		return fmt.Errorf("%s cannot start %v", a.name, row)
 	}
 	a.hold, a.tenure = h, true
-	return t.started(row)
+	a.tenures++
+	return truth.Start(row)
 }
 
 // A move is a write that the actor could make next, if the rules allow it.
@@ -96,8 +81,8 @@ type move struct {
 	make func(s protocol.Stamp) (lease.Write, error)
 }
 
-// stamp returns the stamp of the actor's next write, if that is the given move. Two different
-// writes never have the same id.
+// stamp returns the stamp of the actor's next write, for the given move. Two different writes never
+// have the same id.
 func (a *actor) stamp(m move) protocol.Stamp {
 	return protocol.Stamp{
 		ID: lease.WriteID(fmt.Sprintf("%s%d#%d %s", a.name, a.life, a.writes, m.name)),
@@ -160,11 +145,11 @@ func (a *actor) next() checkpoint.Mark {
 }
 
 // answered records the store's answer, and compares it with what really happened.
-func (a *actor) answered(reply lease.Record, err error, t truth) error {
+func (a *actor) answered(reply lease.Record, err error, truth Truth) error {
 	open, _ := a.copy.Open()
 	answer := a.copy.Answer(open, reply, err)
 	id, old := answer.Write.ID(), holder(answer.Write)
-	stored := t.Stored(id)
+	stored := truth.Stored(id)
 	wrong := func(why string) error {
 		return fmt.Errorf("S4: %s got the verdict %v for %v: %s", a.name, answer.Verdict, answer.Write, why)
 	}
@@ -193,7 +178,7 @@ func (a *actor) answered(reply lease.Record, err error, t truth) error {
 	if old && !mine || answer.Row.Generation > a.hold.Generation {
 		a.tenure = false
 	}
-	return a.reconcile(t)
+	return a.reconcile(truth)
 }
 
 // holder reports whether w was made by the holder of the row.

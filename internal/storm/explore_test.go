@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -22,16 +21,15 @@ import (
 
 var exploreBudget = flag.Int("explore.states", 0, "about how many states at most TestExplore visits for each story within wide bounds")
 
-// A world is one state of everything: the table, the network with its delayed writes, two
-// workers, and what only an observer of all of it knows.
+// A world is one state of everything: the table, the network with its delayed writes, two workers,
+// and the judge.
 type world struct {
 	store  *memstore.Store
 	judge  *judge.Store
 	net    *Network
 	actors [2]actor
 	late   [2]lease.Record // a row that each actor has read but not yet received
-	starts ledger
-	faults int // how many faults may still happen
+	faults int             // how many faults may still happen
 	story  *story
 	path   []string
 	made   map[string]bool // every move that any world has made; all worlds share it
@@ -77,7 +75,7 @@ func newWorld(s *story) *world {
 	w := &world{
 		store: store, judge: check, net: NewNetwork(check, 0, Rates{}),
 		actors: [2]actor{newActor("a"), newActor("b")},
-		starts: ledger{}, faults: s.faults, story: s,
+		faults: s.faults, story: s,
 		made: map[string]bool{},
 	}
 	if s.held {
@@ -97,7 +95,7 @@ func (w *world) prepare(name string) {
 		}
 		write, err := m.make(a.stamp(m))
 		reply, errWrite := w.judge.Write(context.Background(), write)
-		if err = errors.Join(err, a.copy.Send(write), a.answered(reply, errWrite, w), b.saw(reply.(lease.Row), w)); err != nil {
+		if err = errors.Join(err, a.copy.Send(write), a.answered(reply, errWrite, w.judge), b.saw(reply.(lease.Row), w.judge)); err != nil {
 			panic(err)
 		}
 	}
@@ -117,14 +115,9 @@ func (w *world) clone(step string) *world {
 	c.store = w.store.Clone()
 	c.judge = w.judge.Clone(c.store)
 	c.net = w.net.Clone(c.judge, 0)
-	c.starts = maps.Clone(w.starts)
 	c.path = append(slices.Clip(w.path), step)
 	return &c
 }
-
-func (w *world) Stored(id lease.WriteID) bool { return w.judge.Stored(id) }
-
-func (w *world) started(r lease.Row) error { return w.starts.started(r) }
 
 func (w *world) row() lease.Record {
 	r, err := w.store.Get(context.Background(), theRow())
@@ -182,14 +175,14 @@ func (w *world) exploreReads(i int, visit func(*world, error)) {
 	if w.late[i] != nil {
 		c := w.clone(w.actors[i].name + " receives the row that it read")
 		c.late[i] = nil
-		visit(c, c.actors[i].saw(w.late[i].(lease.Row), c))
+		visit(c, c.actors[i].saw(w.late[i].(lease.Row), c.judge))
 	}
 	now, there := w.row().(lease.Row)
 	if !there || now.Compare(w.actors[i].copy.Row()) == 0 {
 		return
 	}
 	c := w.clone(w.actors[i].name + " reads and receives the row")
-	visit(c, c.actors[i].saw(now, c))
+	visit(c, c.actors[i].saw(now, c.judge))
 	if w.faults > 0 && w.late[i] == nil {
 		c := w.clone(w.actors[i].name + " reads, to receive the row later")
 		c.late[i] = now
@@ -208,7 +201,7 @@ func (w *world) exploreFates(i int, what string, move lease.Write, visit func(*w
 			c.faults--
 		}
 		reply, err := c.net.Suffer(context.Background(), move, fate)
-		visit(c, c.actors[i].answered(reply, err, c))
+		visit(c, c.actors[i].answered(reply, err, c.judge))
 	}
 }
 

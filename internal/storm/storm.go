@@ -1,6 +1,6 @@
-// Package storm tests that the promises do not depend on sensible workers. A [Storm] has actors
-// that do anything that the transitions allow, a [Network] loses, delays and repeats their
-// writes, and a judge of package internal/judge checks what is stored against the promises.
+// Package storm tests that the promises do not depend on sensible workers. The actors of a [Storm]
+// do anything that the transitions allow, a [Network] loses, delays and repeats their writes, and
+// package internal/judge checks what is stored, and which tenures start, against the promises.
 package storm
 
 import (
@@ -29,9 +29,8 @@ func clock() time.Time { return time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC) }
 // Each may do anything that the transitions allow, at any time, and every answer is compared with
 // what really happened. The actions of a storm follow from its seed and the answers alone.
 type Storm struct {
-	store lease.Store
-	truth Truth
-	ledger
+	store  lease.Store
+	truth  Truth
 	chance *rand.Rand
 	actors [4]actor
 	past   []lease.Row // the rows that were read lately; a read may return one of them, as if it were late
@@ -40,16 +39,18 @@ type Storm struct {
 // New returns a storm on an empty store.
 func New(store lease.Store, truth Truth, seed uint64) *Storm {
 	return &Storm{
-		store: store, truth: truth, ledger: ledger{}, chance: rand.New(rand.NewPCG(seed, 1)),
+		store: store, truth: truth, chance: rand.New(rand.NewPCG(seed, 1)),
 		actors: [4]actor{newActor("a"), newActor("b"), newActor("c"), newActor("d")},
 	}
 }
 
-// Stored reports whether that write was stored.
-func (s *Storm) Stored(id lease.WriteID) bool { return s.truth.Stored(id) }
-
 // Tenures returns how many tenures the actors have started.
-func (s *Storm) Tenures() int { return len(s.ledger) }
+func (s *Storm) Tenures() (n int) {
+	for _, a := range s.actors {
+		n += a.tenures
+	}
+	return n
+}
 
 // Step lets one actor do one thing. It returns an error if a promise is broken.
 func (s *Storm) Step(ctx context.Context) error {
@@ -86,7 +87,7 @@ func (s *Storm) Step(ctx context.Context) error {
 
 func (s *Storm) send(ctx context.Context, a *actor, w lease.Write) error {
 	reply, err := s.store.Write(ctx, w)
-	return a.answered(reply, err, s)
+	return a.answered(reply, err, s.truth)
 }
 
 // look reads the row, or returns a row that was read earlier.
@@ -106,7 +107,7 @@ func (s *Storm) look(ctx context.Context, a *actor) error {
 	if s.chance.IntN(3) == 0 {
 		at = s.chance.IntN(len(s.past))
 	}
-	return a.saw(s.past[at], s)
+	return a.saw(s.past[at], s.truth)
 }
 
 // Settle sends every open write until it is answered.

@@ -7,9 +7,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// The words about plans: what a planner writes.
+// The words for what a planner writes.
 
-// verbOfPlanner says what a write of the plan, of a target or of the wishes does.
+// verbOfPlanner returns the verb for a write of the plan, of a target or of the wishes.
 func verbOfPlanner(w lease.Write) string {
 	old, _ := w.Old.(lease.Plan)
 	next, isPlan := w.Next.(lease.Plan)
@@ -59,7 +59,7 @@ func (r *recorder) plan(of lease.Plan) string {
 	return text + ", complete: " + r.found(of.Finding)
 }
 
-// found says what a planner has found.
+// found describes what a planner has found.
 func (r *recorder) found(of lease.Finding) string {
 	var watchers []string
 	for _, inc := range of.Watchers {

@@ -15,16 +15,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A recorder writes down what it is told, in the order in which it happens.
+// A recorder writes the lines of a transcript.
 type recorder struct {
 	names
 	out   strings.Builder
 	time  *virtual.Time
-	goal  string // the text of a line to wait for; "" when it was recorded
-	quiet bool
-	calls counts // of a quiet time
-	idle  counts // the reads since the last line that brought no news
-	idled time.Duration
+	goal  string                 // a line with this text is waited for; empty as soon as it is recorded
+	quiet bool                   // only count calls
+	calls counts                 // the calls of this quiet time
+	idle  counts                 // the reads since the last line that showed nothing new
+	idled time.Duration          // when the last of these was answered
 	lists map[string]lease.Query // the listings under way, by worker and read
 	views map[view]string        // what each worker has seen of each record
 }
@@ -93,8 +93,8 @@ func (r *recorder) output(worker string, o engine.Output) {
 	}
 }
 
-// note records a line: the time, who talks to whom, and what. In a quiet time it only counts
-// what is sent to the table.
+// note records a line: the time, the two that talk, and what they say. In a quiet time it only counts
+// the calls of the table.
 func (r *recorder) note(worker, lane, text string) {
 	if strings.Contains(worker+" "+lane+" "+text, r.goal) {
 		r.goal = ""
@@ -112,8 +112,7 @@ func (r *recorder) line(at time.Duration, lane, text string) {
 	fmt.Fprintf(&r.out, "  %7.3f  %-12s %s\n", at.Seconds(), lane, text)
 }
 
-// saw records what a worker has read, if it is news to the worker. Other reads are
-// counted.
+// saw records a read that shows the worker something new, and counts any other read.
 func (r *recorder) saw(worker, what string, err error, read func() []string) {
 	news := []string{"no answer"}
 	if err == nil {
@@ -130,7 +129,7 @@ func (r *recorder) saw(worker, what string, err error, read func() []string) {
 	}
 }
 
-// flush records how many reads have brought no news since the last line.
+// flush records how many reads have shown nothing new since the last line.
 func (r *recorder) flush() {
 	for _, worker := range slices.Sorted(maps.Keys(r.idle)) {
 		r.line(r.idled, worker+" ← table", r.idle.of(worker)+": nothing new")
@@ -138,7 +137,7 @@ func (r *recorder) flush() {
 	clear(r.idle)
 }
 
-// loud ends a quiet time, and records how often each worker did what.
+// loud ends a quiet time, and records how many calls of each kind every worker made.
 func (r *recorder) loud() {
 	r.flush()
 	for _, worker := range slices.Sorted(maps.Keys(r.calls)) {
@@ -148,7 +147,7 @@ func (r *recorder) loud() {
 	clear(r.calls)
 }
 
-// counts is how often each worker did what.
+// counts are how many calls of each kind every worker made.
 type counts map[string]map[string]int
 
 func (c counts) add(worker, what string) {
@@ -166,9 +165,9 @@ func (c counts) of(worker string) string {
 	return strings.Join(list, ", ")
 }
 
-// listing returns what of a listing is news to the worker. In a large fleet it only counts the
-// seats with another heartbeat, and those that a newcomer sees. A page of a listing, if it is full,
-// does not show that a record is gone.
+// listing returns what a listing shows that is new to the worker. In a large fleet, it only counts the
+// seats of which no more than the heartbeat has changed, and seats that the worker sees for the first
+// time. A full page of a listing does not show that a record is gone.
 func (r *recorder) listing(worker string, of lease.Query, records []lease.Record) (news []string) {
 	gone, whole := map[lease.Key]bool{}, of.After == "" && (of.Limit == 0 || len(records) < of.Limit)
 	for v := range r.views {
@@ -201,7 +200,7 @@ func (r *recorder) listing(worker string, of lease.Query, records []lease.Record
 	return news
 }
 
-// largest is how many records one listing may have of which each is shown.
+// largest is the number of records up to which a listing shows each seat.
 const largest = 8
 
 func some(n int, format string) []string {
@@ -211,15 +210,16 @@ func some(n int, format string) []string {
 	return []string{fmt.Sprintf(format, n)}
 }
 
-// afterBeat is what the description of a seat says besides the heartbeat.
+// afterBeat returns the description of a seat without its name and its heartbeat.
 func afterBeat(seat string) string {
 	_, says, _ := strings.Cut(seat, ", ")
 	return says
 }
 
+// quietSeat reports whether a seat publishes nothing.
 func quietSeat(seat string) bool { return afterBeat(seat) == "" }
 
-// news describes a record, or that it is gone, unless the worker has seen it like this before.
+// news describes a record that differs from what the worker has seen of it; nil: it is gone.
 func (r *recorder) news(worker string, key lease.Key, of lease.Record) []string {
 	v := view{worker, key}
 	if of == nil && r.views[v] == "" {
@@ -237,7 +237,7 @@ func (r *recorder) news(worker string, key lease.Key, of lease.Record) []string 
 	return []string{text}
 }
 
-// forget is for a worker that starts: it has seen nothing.
+// forget forgets what a worker has seen. A worker that starts has seen nothing.
 func (r *recorder) forget(worker string) {
 	maps.DeleteFunc(r.views, func(v view, _ string) bool { return v.worker == worker })
 }
@@ -251,8 +251,8 @@ type names struct {
 	writes map[lease.WriteID]string
 	owners map[lease.Incarnation]string
 	seats  map[string]int // how many seats a worker has taken
-	firsts []int64        // the generations that are shown as 0: the first ones of rows
-	plans  []int64        // the revisions of plans: the first is shown as 1
+	firsts []int64        // the first generations of rows, which are shown as 0
+	plans  []int64        // the revisions of plans; the first one is shown as 1
 }
 
 func newNames() names {
@@ -283,7 +283,7 @@ func (n *names) name(key lease.Key) string {
 	return key.Name
 }
 
-// generation counts from the first generation of the row.
+// generation returns a generation as a number that counts from the first generation of its row.
 func (n *names) generation(g int64) string {
 	first := int64(0)
 	for _, f := range n.firsts {
@@ -294,7 +294,7 @@ func (n *names) generation(g int64) string {
 	return strconv.FormatInt(g-first, 10)
 }
 
-// revision counts the revisions of plans in the order in which they appear.
+// revision returns a revision as its number in the order in which revisions appear.
 func (n *names) revision(r int64) string {
 	if r == 0 {
 		return "none"
@@ -307,7 +307,7 @@ func (n *names) revision(r int64) string {
 
 var generations = regexp.MustCompile(`\d{15,}`)
 
-// shorten shows generations in a text as everywhere else, and leaves rows out.
+// shorten replaces the generations in a text by those that are shown, and cuts rows off.
 func (n *names) shorten(text string) string {
 	text, _, _ = strings.Cut(text, ": the row is now")
 	for inc, name := range n.owners {

@@ -32,7 +32,7 @@ type session struct {
 	commands []command
 }
 
-// A command is one sentence of the script language. do gets the words that the pattern
+// A command is one sentence of the script language. Its function do gets the words that the pattern
 // captures.
 type command struct {
 	pattern *regexp.Regexp
@@ -61,7 +61,7 @@ func (s *session) add(pattern string, do func(arg []string) error) {
 	s.commands = append(s.commands, command{regexp.MustCompile("^" + pattern + "$"), do})
 }
 
-// about adds a command about a worker that runs.
+// about adds a command that concerns a running worker.
 func (s *session) about(pattern string, do func(w *worker, arg []string) error) {
 	at := regexp.MustCompile(pattern).SubexpIndex("worker")
 	s.add(pattern, func(arg []string) error {
@@ -136,7 +136,7 @@ func (s *session) run(arg []string) error {
 	return nil
 }
 
-// until lets time pass until a line with that text was recorded.
+// until lets time pass until a line with that text is recorded.
 func (s *session) until(arg []string) error {
 	s.goal = arg[1]
 	for end := s.Now() + time.Minute; s.goal != ""; s.Run(time.Millisecond) {
@@ -164,7 +164,7 @@ func life(w *worker, arg []string) error {
 	return nil
 }
 
-// handle lets a handler do something. One that commits waits until its mark is stored.
+// handle makes a handler do something. A handler that commits waits until its mark is stored.
 func handle(w *worker, arg []string) error {
 	h, verb := w.handler(arg[1]), arg[3]
 	if h == nil {

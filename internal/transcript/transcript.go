@@ -9,8 +9,8 @@
 //
 //	go test ./internal/transcript -update
 //
-// A script knows the commands, inputs and outputs of workers, and the table. It knows nothing of
-// what is inside an engine, so that another engine can play the same scripts.
+// A script depends on the commands, inputs and outputs of workers, and on the table. It does not
+// depend on the inside of an engine, so another engine can play the same scripts.
 package transcript
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// verb says what a write of a worker does. It follows from the records that the write compares
-// and stores; the engine is not asked. Scripts name a write by the first word.
+// verb returns the verb for a write of a worker. It depends only on the records that the write compares
+// and stores, not on the engine. Scripts name a write by the first word.
 func verb(w lease.Write, worker string) string {
 	if kind := w.Key().Kind; kind != lease.KindSeat && kind != lease.KindLease {
 		return verbOfPlanner(w)
@@ -48,7 +48,7 @@ func verb(w lease.Write, worker string) string {
 	return "claims"
 }
 
-// verbOfHolder says what a write does that keeps the generation.
+// verbOfHolder returns the verb for a write that keeps the generation.
 func verbOfHolder(old, next lease.Row) string {
 	switch {
 	case next.OfferedTo != old.OfferedTo && next.OfferedTo != "":
@@ -61,7 +61,7 @@ func verbOfHolder(old, next lease.Row) string {
 	return "notes the progress of"
 }
 
-// send says what a worker sends to the table.
+// send describes what a worker sends to the table.
 func (r *recorder) send(worker string, w lease.Write) string {
 	if r.writes[w.ID()] != "" {
 		return "sends " + r.write(w.ID()) + " again"
@@ -80,7 +80,7 @@ func (r *recorder) send(worker string, w lease.Write) string {
 	return r.sentence(worker, w)
 }
 
-// sentence says what a write does, its kind and id, and what it changes. The kind decides the
+// sentence describes a write: its verb, kind and id, and what it changes. The kind decides the
 // condition, as testdata/01-claim.txt explains.
 func (r *recorder) sentence(worker string, w lease.Write) string {
 	text := verb(w, worker) + " " + r.name(w.Key())
@@ -153,7 +153,7 @@ func (r *recorder) says(s lease.Says) (list []string) {
 	return list
 }
 
-// answer says how the table answers a write.
+// answer describes how the table answers a write.
 func (r *recorder) answer(w lease.Write, now lease.Record, err error) string {
 	name := "deletion of " + r.name(w.Key())
 	if w.Op != lease.OpDelete {

@@ -24,8 +24,8 @@ type worker struct {
 	steps int
 	off   bool                         // the table is out of reach
 	sick  bool                         // its handlers return at once with an error
-	winds time.Duration                // how long its handlers run on after their soft contexts ended
-	fates map[string]func(engine.Send) // what happens to the next write with this verb, instead of the usual
+	winds time.Duration                // how long its handlers run after their soft contexts have ended
+	fates map[string]func(engine.Send) // for a verb, the fault of the next write with that verb
 }
 
 func (w *worker) Moment() engine.Moment {
@@ -33,7 +33,7 @@ func (w *worker) Moment() engine.Moment {
 	return w.MomentOf(fmt.Sprintf("%s-%d", w.Name, w.steps))
 }
 
-// Stepped records what has happened and what the engine wants to have done.
+// Stepped records the input of a step and its outputs.
 func (w *worker) Stepped(in engine.Input, out []engine.Output) {
 	w.s.input(w.Name, in)
 	for _, o := range out {
@@ -41,7 +41,7 @@ func (w *worker) Stepped(in engine.Input, out []engine.Output) {
 	}
 }
 
-// Call calls the table, unless a fate intervenes.
+// Call calls the table, unless a fault of this write comes first.
 func (w *worker) Call(o engine.Output) {
 	if send, ok := o.(engine.Send); ok {
 		verb := firstWord(verb(send.Write, w.Name))
@@ -66,20 +66,20 @@ func (w *worker) unanswered(o engine.Output) {
 	w.Answer(patience, virtual.Unanswered(o, context.DeadlineExceeded))
 }
 
-// loseRequest is the fate of a write that never reaches the table.
+// loseRequest is the fault of a write that never reaches the table.
 func (w *worker) loseRequest(o engine.Send) {
 	w.s.note(w.Name, "✗ table", w.s.write(o.Write.ID())+" is lost on its way to the table")
 }
 
-// loseReply is the fate of a write that reaches the table, and whose answer is lost.
+// loseReply is the fault of a write that reaches the table, and whose answer is lost.
 func (w *worker) loseReply(o engine.Send) { w.stray(o, way, "; the reply is lost") }
 
-// delay is the fate of a write that reaches the table late, when the worker waits no more.
+// delay is the fault of a write that reaches the table late, when the worker no longer waits.
 func (w *worker) delay(o engine.Send) {
 	w.stray(o, detour, "; it came late, and nobody gets the reply")
 }
 
-// stray carries a write to the table, and its answer to nobody.
+// stray delivers a write to the table after d; nobody gets the answer.
 func (w *worker) stray(o engine.Send, d time.Duration, note string) {
 	from := w.Sender()
 	w.Time.After(d, func() {

@@ -47,8 +47,8 @@ type Shell interface {
 	Poll()
 	// Plan asks the planner. Host.Step receives the answer.
 	Plan(o engine.Plan)
-	// Start calls a handler. It is not yet in Handlers, so a handler of the same shard can be
-	// found there.
+	// Start calls a handler. The handler is not in Handlers yet, so an earlier handler of the same
+	// shard can be found there.
 	Start(h *Handler, o engine.Start)
 	Drain(h *Handler, o engine.Drain)
 	Over(h *Handler, o engine.Over)
@@ -59,8 +59,7 @@ type Shell interface {
 	Tell(e event.Event)
 }
 
-// Quiet has the methods of a Shell that ignore what they are told. Embed it in a shell that does
-// not need them.
+// Quiet has methods of a Shell that do nothing. A shell that does not need them embeds Quiet.
 type Quiet struct{}
 
 func (Quiet) Stepped(engine.Input, []engine.Output) {}
@@ -85,7 +84,7 @@ func (h *Host) Step(in engine.Input) {
 	out, wake := h.Engine.Step(h.Shell.Moment(), in)
 	h.Wake = wake
 	h.Shell.Stepped(in, out)
-	todo := append(h.todo[:0], out...) // the engine's own are valid until the next step
+	todo := append(h.todo[:0], out...) // the engine overwrites out in the next step
 	h.todo = nil
 	for _, o := range todo {
 		h.CarryOut(o)
@@ -148,9 +147,9 @@ func (h *Host) Clone() Host {
 type Handler struct {
 	engine.Tenure
 	Soft   bool   // its soft context has ended
-	Over   bool   // its context has ended
+	Over   bool   // its hard context has ended
 	Marks  uint64 // how many marks it has made
-	Script any    // what the shell keeps of it
+	Script any    // what the shell notes about it
 }
 
 // Handlers are the handlers of a host that have not returned, sorted by tenure.

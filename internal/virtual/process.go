@@ -28,7 +28,8 @@ func (c Clock) When(i engine.Instant) time.Duration {
 // A Process is a host in virtual time. Boot starts it, and may start the next process of the same
 // machine.
 //
-// Invariant: nothing that one process has put into the queue with Later happens in the next.
+// Invariant: what one process has put into the queue with Later never happens in the next process
+// of the machine.
 type Process struct {
 	Host
 	Time  *Time
@@ -40,9 +41,9 @@ type Process struct {
 	life    int // counts the processes of this machine and their ends
 	up      bool
 	paused  bool
-	backlog []func()      // what came while the process was paused
-	armed   time.Duration // when the timer fires that counts
-	timer   uint64        // the number of that timer
+	backlog []func()      // what waits for the end of the pause
+	armed   time.Duration // when the latest timer fires; earlier ones that are left do nothing
+	timer   uint64        // the number of the latest timer
 	answering
 }
 
@@ -88,7 +89,7 @@ func (p *Process) MomentOf(chance string) engine.Moment {
 // Mono returns what the monotonic clock shows.
 func (p *Process) Mono() engine.Instant { return p.Clock.Mono(p.Time.Now()) }
 
-// Step gives the engine an input, after a pause if there is one, and sets the timer.
+// Step gives the engine an input, and sets the timer. A paused process gets the input after the pause.
 func (p *Process) Step(in engine.Input) {
 	switch {
 	case !p.up:
@@ -100,7 +101,8 @@ func (p *Process) Step(in engine.Input) {
 	}
 }
 
-// Arm sets the timer for the next Tick. A timer that fires earlier is left: it sets the next.
+// Arm sets the timer for the next Tick. If the latest timer fires no later than that, Arm keeps it,
+// and that timer sets the next one.
 func (p *Process) Arm() {
 	now := p.Time.Now()
 	if p.Wake == engine.Never {
@@ -132,7 +134,7 @@ func (p *Process) ring() {
 	}
 }
 
-// Later makes f happen in this process; after a pause, if there is one.
+// Later makes f happen in this process d from now, or after the pause if the process is paused then.
 func (p *Process) Later(d time.Duration, f func()) {
 	life := p.life
 	p.Time.After(d, func() {
@@ -160,14 +162,14 @@ func (p *Process) Deliver(out, back time.Duration, serve func() engine.Input) {
 // Answer gives the process an answer after that time.
 func (p *Process) Answer(d time.Duration, in engine.Input) { p.Later(d, func() { p.Input(in) }) }
 
-// Pause stops the process: everything waits that would happen in it.
+// Pause stops the process: everything that would happen in it waits.
 func (p *Process) Pause() { p.paused = true }
 
 // Paused reports whether the process is paused.
 func (p *Process) Paused() bool { return p.paused }
 
-// Resume ends a pause. Everything that came meanwhile happens after the time that delay returns
-// for it; at once and in order if delay is nil.
+// Resume ends a pause. Each thing that has waited happens after a delay, which delay returns for it;
+// if delay is nil, all of them happen at once, in order.
 func (p *Process) Resume(delay func() time.Duration) {
 	late := p.backlog
 	p.paused, p.backlog = false, nil

@@ -36,7 +36,7 @@ var errSpoilt = errors.New("spoilt by the test")
 type Table struct {
 	Store      Store
 	Watcher    Watcher            // may be nil
-	Unreadable map[lease.Key]bool // records that are there and cannot be read
+	Unreadable map[lease.Key]bool // the keys of records that exist and cannot be read
 	Verified   error              // the answer to Verify
 	// Stale decides for each eventually consistent listing whether it lags behind, and by how much,
 	// at most three seconds. If it is nil, no listing does.
@@ -72,7 +72,7 @@ func (t *Table) Serve(by Sender, o engine.Output) engine.Input {
 	return nil
 }
 
-// Unanswered returns what a worker is told of a List, Get, Send, Verify or Plan that was not answered.
+// Unanswered returns the input that a worker gets if its List, Get, Send, Verify or Plan was not answered.
 func Unanswered(o engine.Output, err error) engine.Input {
 	switch o := o.(type) {
 	case engine.List:
@@ -111,8 +111,8 @@ func (t *Table) Records(group string, kind lease.Kind) (all []lease.Record) {
 	return all
 }
 
-// Restore puts another store in place of the present one: the table went back in time. Nothing
-// shows it as it was before.
+// Restore replaces the store: the table went back in time. From then on, listings that lag behind
+// show nothing of the former store.
 func (t *Table) Restore(s Store) { t.Store, t.past = s, nil }
 
 func (t *Table) list(o engine.List) engine.Input {

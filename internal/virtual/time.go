@@ -24,7 +24,7 @@ func Epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 // Now returns how much time has passed.
 func (t *Time) Now() time.Duration { return t.now }
 
-// Unique returns a number that is larger than every number and every timer before it.
+// Unique returns a number that is larger than all numbers that it has returned.
 func (t *Time) Unique() uint64 {
 	t.seq++
 	return t.seq
@@ -38,10 +38,10 @@ func (t *Time) At(at time.Duration, do func()) {
 	t.push(timer{at: max(at, t.now), seq: t.Unique(), do: do})
 }
 
-// Run lets so much time pass.
+// Run lets d pass.
 func (t *Time) Run(d time.Duration) { t.RunWhile(d, func() bool { return true }) }
 
-// RunWhile lets so much time pass, and skips the rest of what is due once goOn is false.
+// RunWhile lets d pass. Once goOn returns false, what is due stays in the queue.
 func (t *Time) RunWhile(d time.Duration, goOn func() bool) {
 	until := t.now + d
 	for len(t.queue) > 0 && t.queue[0].at <= until && goOn() {

@@ -18,14 +18,14 @@ type Wires struct {
 	// made begins when Cut breaks the connection.
 	Lie func(from, to *Process, truth engine.Shown) engine.Shown
 
-	all []*Process // whose addresses were used
+	all []*Process // all that have joined
 }
 
 // A wire is the connection that a process keeps to a peer, or tries to make.
 type wire struct {
 	link   engine.Link
 	made   bool
-	serial uint64 // counts attempts: only the last one counts
+	serial uint64 // the number of the latest attempt; earlier ones do not count
 	pause  time.Duration
 }
 
@@ -75,7 +75,7 @@ func (w *Wires) Cut(to *Process) {
 	}
 }
 
-// attempt tries to reach the peer, and again until it is reached.
+// attempt tries to reach the peer until it succeeds.
 func (p *Process) attempt(l *wire, after time.Duration) {
 	l.serial++
 	mine := l.serial
@@ -127,7 +127,7 @@ func (w *Wires) show(from *Process, to engine.Link) (shown engine.Shown) {
 	return shown
 }
 
-// answering is what a process has to do with wires.
+// answering is the part of a process that concerns wires.
 type answering struct {
 	wires   *Wires
 	answers lease.Incarnation

@@ -267,7 +267,7 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 			w.Wish = wish.Kind
 		}
 	}
-	w.judge(len(b.seats))
+	w.setDead(len(b.seats))
 	if b.known && slices.ContainsFunc(b.reading.targets, func(page lease.Target) bool { return page.Incarnation == seat.Incarnation }) {
 		w.Target = 0
 	}
@@ -301,8 +301,8 @@ func evicted(ttl time.Duration, workers int) time.Duration {
 	return ttl + late
 }
 
-// judge decides whether the worker is dead.
-func (w *Worker) judge(workers int) { w.Dead = w.Silent.over(evicted(w.Seat.TTL, workers)) }
+// setDead notes whether the worker is dead: whether another worker should have evicted it.
+func (w *Worker) setDead(workers int) { w.Dead = w.Silent.over(evicted(w.Seat.TTL, workers)) }
 
 func health(h lease.Health) string {
 	switch {

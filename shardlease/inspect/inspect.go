@@ -2,7 +2,7 @@
 // shards are moving, what is wrong, and what to do about it. It reads the lease table, writes
 // nothing, and needs no worker.
 //
-// [Look] takes a [Snapshot] of a group, and [Snapshot.Warnings] judges it. [Diff] lists the changes
+// [Look] takes a [Snapshot] of a group, and [Snapshot.Warnings] lists what is wrong with it. [Diff] lists the changes
 // between two snapshots. [Watch] looks again and again, at about the cost of one more worker.
 //
 // # Told and observed

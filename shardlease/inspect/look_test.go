@@ -222,7 +222,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestManyShards: a snapshot of 10,000 shards on memstore (in a sample, 2,000) is taken, judged and compared. At full size
+// TestManyShards: a snapshot of 10,000 shards on memstore (in a sample, 2,000) is taken, searched for warnings and compared. At full size
 // that takes well under a second. The quickest of five attempts counts, because other programs use the machine too.
 func TestManyShards(t *testing.T) {
 	shards := fixture.Size(2000, 10_000)

@@ -124,7 +124,7 @@ func (o *Observer) seeWorker(s *Snapshot, w *Worker) {
 	w.Seated = o.age(w.Seated, s.At.Sub(of.from), false)
 	watched := of.beat.see(w.Seat.Beat, s.At)
 	w.Silent = o.age(w.Silent, watched, of.beat.whole)
-	w.judge(len(s.Workers))
+	w.setDead(len(s.Workers))
 	switch {
 	case watched >= w.Seat.TTL && o.looks > 1:
 		w.Beating = No

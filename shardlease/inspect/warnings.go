@@ -104,33 +104,33 @@ type Warning struct {
 // the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew, and plan-stale while
 // workers follow a plan that is gone.
 func (s *Snapshot) Warnings() []Warning {
-	j := s.judge()
-	j.table()
+	f := s.findings()
+	f.table()
 	if s.Sessions {
-		j.sessions()
+		f.sessions()
 	} else {
-		j.fleet()
+		f.fleet()
 	}
 	rank := map[Code]int{}
 	for i, code := range Codes() {
 		rank[code] = i
 	}
-	slices.SortStableFunc(j.found, func(a, b Warning) int {
+	slices.SortStableFunc(f.found, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(rank[a.Code], rank[b.Code]), strings.Compare(a.Subject, b.Subject))
 	})
-	return j.found
+	return f.found
 }
 
 // fleet finds what is wrong with a group of workers.
-func (j *judge) fleet() {
-	j.group()
-	j.steering()
-	j.wishes()
-	for i := range j.Shards {
-		j.shard(&j.Shards[i])
+func (f *findings) fleet() {
+	f.group()
+	f.steering()
+	f.wishes()
+	for i := range f.Shards {
+		f.shard(&f.Shards[i])
 	}
-	for i := range j.Workers {
-		j.worker(j.by[j.Workers[i].Seat.Incarnation])
+	for i := range f.Workers {
+		f.worker(f.by[f.Workers[i].Seat.Incarnation])
 	}
 }
 

@@ -128,7 +128,7 @@ func (p *pipeline) work(lane <-chan item) {
 		}
 		var err error
 		if i.effect, err = p.try(i.record); err != nil {
-			i.effect, err = p.judge(i.record, err)
+			i.effect, err = p.poisoned(i.record, err)
 		}
 		if err != nil {
 			blocked = true

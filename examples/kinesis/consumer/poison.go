@@ -98,10 +98,10 @@ func (p *pipeline) try(r stream.Record) (e Effect, err error) {
 	return p.process(p.ctx, r)
 }
 
-// judge stores the failure of a record in the sink and calls Poison. It returns the effect of a
+// poisoned stores the failure of a record in the sink and calls Poison. It returns the effect of a
 // record that is left out, or an error if the shard must stop before the record. If the failure
-// cannot be stored, judge ends the tenure itself.
-func (p *pipeline) judge(r stream.Record, fault error) (Effect, error) {
+// cannot be stored, poisoned ends the tenure itself.
+func (p *pipeline) poisoned(r stream.Record, fault error) (Effect, error) {
 	if p.ctx.Err() != nil { // the tenure has ended, and the record has not failed
 		return Effect{}, context.Cause(p.ctx)
 	}
@@ -141,7 +141,7 @@ func (p *pipeline) halt(err error) {
 	p.stop(err)
 }
 
-// keep writes finished items to the sink. If the sink refuses an effect, keep judges its record
+// keep writes finished items to the sink. If the sink refuses an effect, keep treats its record as failed
 // and tries again. After an effect that is not stored, no effect of the same key may be stored
 // in this tenure, because that would move the mark of the key past it.
 func (p *pipeline) keep(items []item) error {
@@ -159,7 +159,7 @@ func (p *pipeline) keep(items []item) error {
 			return err
 		}
 		one := &items[refused.Index]
-		if one.effect, err = p.judge(one.record, refused); err != nil {
+		if one.effect, err = p.poisoned(one.record, refused); err != nil {
 			p.blocked[one.record.Key] = true
 			p.halt(err)
 			items = slices.Concat(items[:refused.Index], p.unblocked(items[refused.Index:]))

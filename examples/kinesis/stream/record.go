@@ -91,7 +91,7 @@ type packed struct {
 }
 
 // unpack reads an aggregated record. It returns false if the data is no aggregated record or
-// cannot be read; the data is then treated as one record, which the consumer has to judge.
+// cannot be read; the data is then treated as one record, which the consumer processes or refuses.
 func unpack(data []byte) ([]packed, bool) {
 	message, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok || len(message) < md5.Size {

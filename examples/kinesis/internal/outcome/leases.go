@@ -1,4 +1,4 @@
-package judge
+package outcome
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 // Checkpoints compares the leases with the stream, which it reads to its end. Each shard must
 // have a lease whose position is the last record of the shard, which is finished if the shard is
 // closed, and which names this stream. Checkpoints returns the number of shards.
-func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
-	items, err := j.query(ctx, j.Leases, "leaseGroup", j.Group+"/lease")
+func (r *Reader) Checkpoints(ctx context.Context) (shards int, err error) {
+	items, err := r.query(ctx, r.Leases, "leaseGroup", r.Group+"/lease")
 	if err != nil {
 		return 0, err
 	}
@@ -25,11 +25,11 @@ func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 	for _, i := range items {
 		leases[i.text("leaseKey")] = i
 	}
-	stream, err := j.Kinesis.DescribeStreamSummary(ctx, &kinesis.DescribeStreamSummaryInput{StreamName: &j.Stream})
+	stream, err := r.Kinesis.DescribeStreamSummary(ctx, &kinesis.DescribeStreamSummaryInput{StreamName: &r.Stream})
 	if err != nil {
 		return 0, err
 	}
-	listed, err := j.Kinesis.ListShards(ctx, &kinesis.ListShardsInput{StreamName: &j.Stream})
+	listed, err := r.Kinesis.ListShards(ctx, &kinesis.ListShardsInput{StreamName: &r.Stream})
 	if err != nil {
 		return 0, err
 	}
@@ -38,7 +38,7 @@ func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 		errs = append(errs, fmt.Errorf("%d shards and %d leases", len(listed.Shards), len(leases)))
 	}
 	for _, shard := range listed.Shards {
-		last, closed, err := j.end(ctx, *shard.ShardId)
+		last, closed, err := r.end(ctx, *shard.ShardId)
 		if err != nil {
 			return 0, fmt.Errorf("read %s: %w", *shard.ShardId, err)
 		}
@@ -63,15 +63,15 @@ func (j *Judge) Checkpoints(ctx context.Context) (shards int, err error) {
 
 // end reads a shard to its end, and returns the position of its last record: the sequence number,
 // and the index of the last record if the entry is packed.
-func (j *Judge) end(ctx context.Context, shard string) (last string, closed bool, err error) {
-	begin, err := j.Kinesis.GetShardIterator(ctx, &kinesis.GetShardIteratorInput{
-		StreamName: &j.Stream, ShardId: &shard, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
+func (r *Reader) end(ctx context.Context, shard string) (last string, closed bool, err error) {
+	begin, err := r.Kinesis.GetShardIterator(ctx, &kinesis.GetShardIteratorInput{
+		StreamName: &r.Stream, ShardId: &shard, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
 	})
 	if err != nil {
 		return "", false, err
 	}
 	for next := begin.ShardIterator; next != nil; {
-		out, err := j.Kinesis.GetRecords(ctx, &kinesis.GetRecordsInput{ShardIterator: next, Limit: aws.Int32(10000)})
+		out, err := r.Kinesis.GetRecords(ctx, &kinesis.GetRecordsInput{ShardIterator: next, Limit: aws.Int32(10000)})
 		if err != nil {
 			return "", false, err
 		}

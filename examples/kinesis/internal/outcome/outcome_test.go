@@ -1,4 +1,4 @@
-package judge
+package outcome
 
 import (
 	"crypto/sha256"
@@ -11,9 +11,9 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 )
 
-// TestSharesNoCode: package judge imports no code of the consumer, so they share no error.
+// TestSharesNoCode: package outcome imports no code of the consumer, so they share no error.
 func TestSharesNoCode(t *testing.T) {
-	for _, file := range []string{"judge.go", "leases.go"} {
+	for _, file := range []string{"outcome.go", "leases.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		if err != nil {
 			t.Fatal(err)

@@ -1,8 +1,8 @@
-// Package judge checks the tables after a run of the consumer. It shares no code with the
+// Package outcome checks the tables after a run of the consumer. It shares no code with the
 // consumer: it reads the stream, the journal and the leases through the AWS SDK, according to
 // their documentation, so that errors in the consumer's encoding, order or positions cannot
 // hide themselves.
-package judge
+package outcome
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
 )
 
-// A Judge reads the tables of one group, and its stream.
-type Judge struct {
+// A Reader reads the tables of one group, and its stream.
+type Reader struct {
 	DynamoDB *dynamodb.Client
 	Kinesis  *kinesis.Client
 	Journal  string // the name of the journal's table
@@ -97,11 +97,11 @@ func (i item) number(name string) (n int) {
 }
 
 // query reads all items that have a partition key.
-func (j *Judge) query(ctx context.Context, table, attribute, value string) ([]item, error) {
+func (r *Reader) query(ctx context.Context, table, attribute, value string) ([]item, error) {
 	var all []item
 	var from map[string]types.AttributeValue
 	for {
-		out, err := j.DynamoDB.Query(ctx, &dynamodb.QueryInput{
+		out, err := r.DynamoDB.Query(ctx, &dynamodb.QueryInput{
 			TableName: &table, ConsistentRead: aws.Bool(true), ExclusiveStartKey: from,
 			KeyConditionExpression:    aws.String("#k = :k"),
 			ExpressionAttributeNames:  map[string]string{"#k": attribute},
@@ -121,8 +121,8 @@ func (j *Judge) query(ctx context.Context, table, attribute, value string) ([]it
 
 // Effects reads the effects of a key from the journal, in order: shards by rank, pages by sort
 // key, and the effects of a page from its list or its parts.
-func (j *Judge) Effects(ctx context.Context, key string) ([][]byte, error) {
-	items, err := j.query(ctx, j.Journal, "id", "key/"+url.PathEscape(j.Stream)+"/"+url.PathEscape(j.Group)+"/"+key)
+func (r *Reader) Effects(ctx context.Context, key string) ([][]byte, error) {
+	items, err := r.query(ctx, r.Journal, "id", "key/"+url.PathEscape(r.Stream)+"/"+url.PathEscape(r.Group)+"/"+key)
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A judge finds the warnings of a snapshot.
-type judge struct {
+// Findings are the warnings of a snapshot as they are found, and what several of them need.
+type findings struct {
 	*Snapshot
 	alive  []*Worker // the living workers
 	claims []*Worker // those of them that claim shards, because they do not leave
@@ -28,32 +28,32 @@ type record struct {
 	may   time.Duration // how long its moves may stand
 }
 
-func (s *Snapshot) judge() *judge {
-	j := &judge{Snapshot: s, alive: s.living(), ttl: s.leaseTime(), by: make(map[lease.Incarnation]*record, len(s.Workers))}
-	j.claims = claimers(j.alive)
-	seats := make([]lease.Seat, len(j.claims))
-	for i, w := range j.claims {
+func (s *Snapshot) findings() *findings {
+	f := &findings{Snapshot: s, alive: s.living(), ttl: s.leaseTime(), by: make(map[lease.Incarnation]*record, len(s.Workers))}
+	f.claims = claimers(f.alive)
+	seats := make([]lease.Seat, len(f.claims))
+	for i, w := range f.claims {
 		seats[i] = w.Seat
 	}
-	j.rests = backoffOf(seats, s.maxBackoff)
+	f.rests = backoffOf(seats, s.maxBackoff)
 	for i := range s.Workers {
 		w := &s.Workers[i]
-		j.by[w.Seat.Incarnation] = &record{Worker: w, ahead: w.Seat.At.Sub(s.At)}
+		f.by[w.Seat.Incarnation] = &record{Worker: w, ahead: w.Seat.At.Sub(s.At)}
 	}
 	for i := range s.Shards {
 		of := &s.Shards[i]
 		waits := of.Move != nil || of.State != Held && of.State != Finished
-		if r := j.by[of.Owner.Incarnation]; r != nil {
+		if r := f.by[of.Owner.Incarnation]; r != nil {
 			r.ahead, r.waits = max(r.ahead, of.Row.Checkpoint.At.Sub(s.At)), r.waits || waits
 			if of.Move != nil {
 				r.may = max(r.may, of.Move.May)
 			}
 		}
-		if r := j.by[of.Target.Incarnation]; r != nil {
+		if r := f.by[of.Target.Incarnation]; r != nil {
 			r.waits = r.waits || waits
 		}
 	}
-	return j
+	return f
 }
 
 // claimers returns the workers that do not leave.
@@ -66,8 +66,8 @@ func claimers(alive []*Worker) (all []*Worker) {
 	return all
 }
 
-func (j *judge) warn(code Code, level slog.Level, subject, text, do string) {
-	j.found = append(j.found, Warning{Code: code, Level: level, Subject: subject, Text: text, Do: do})
+func (f *findings) warn(code Code, level slog.Level, subject, text, do string) {
+	f.found = append(f.found, Warning{Code: code, Level: level, Subject: subject, Text: text, Do: do})
 }
 
 // level returns slog.LevelError if something is severe, and otherwise slog.LevelWarn.
@@ -95,33 +95,33 @@ func about(d time.Duration) string {
 }
 
 // table finds what concerns the table: whether it was restored, and what cannot be read.
-func (j *judge) table() {
-	if j.Restored {
-		j.warn(CodeRestored, slog.LevelError, "", "the table was restored or replaced, and "+j.idle()+": "+j.RestoredWhy+".",
+func (f *findings) table() {
+	if f.Restored {
+		f.warn(CodeRestored, slog.LevelError, "", "the table was restored or replaced, and "+f.idle()+": "+f.RestoredWhy+".",
 			"Stop the writers of the old table, then take the rows into use with `shardlease table adopt`.")
 	}
-	for _, u := range j.Unreadable {
+	for _, u := range f.Unreadable {
 		isRow := u.Key.Kind == lease.KindLease
-		j.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), j.unreadableHelp(u.Key))
+		f.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), f.unreadableHelp(u.Key))
 	}
-	if j.Unverified != nil {
-		j.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", j.Unverified),
+	if f.Unverified != nil {
+		f.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", f.Unverified),
 			"Give this reader the permissions of an observer, and try `shardlease table verify`.")
 	}
 }
 
 // group finds what concerns the fleet as a whole.
-func (j *judge) group() {
-	if needs := j.needing(); len(j.alive) == 0 {
-		j.warn(CodeNoWorkers, level(needs > 0), "", fmt.Sprintf("no worker is alive, and %s a worker.", waiting(needs)),
+func (f *findings) group() {
+	if needs := f.needing(); len(f.alive) == 0 {
+		f.warn(CodeNoWorkers, level(needs > 0), "", fmt.Sprintf("no worker is alive, and %s a worker.", waiting(needs)),
 			"Start workers of this group, and compare the group's name with theirs in `shardlease groups`.")
-	} else if len(j.claims) == 1 {
-		j.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", j.claims[0].Seat.Name),
+	} else if len(f.claims) == 1 {
+		f.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", f.claims[0].Seat.Name),
 			"Start a second worker; `shardlease workers` lists those that run.")
 	}
-	for _, w := range j.alive {
-		if first := j.alive[0].Seat; w.Seat.TTL != first.TTL {
-			j.warn(CodeTTLDiffers, slog.LevelInfo, "", fmt.Sprintf("worker %q has a lease time of %v, and worker %q one of %v.", first.Name, first.TTL, w.Seat.Name, w.Seat.TTL),
+	for _, w := range f.alive {
+		if first := f.alive[0].Seat; w.Seat.TTL != first.TTL {
+			f.warn(CodeTTLDiffers, slog.LevelInfo, "", fmt.Sprintf("worker %q has a lease time of %v, and worker %q one of %v.", first.Name, first.TTL, w.Seat.Name, w.Seat.TTL),
 				"Finish the rollout, or give all workers the same Config.TTL; `shardlease workers -o wide` shows it.")
 			break
 		}
@@ -135,17 +135,17 @@ func waiting(n int) string {
 	return fmt.Sprintf("%d shards need", n)
 }
 
-func (j *judge) unreadableHelp(k lease.Key) string {
+func (f *findings) unreadableHelp(k lease.Key) string {
 	switch k.Kind {
 	case lease.KindLease:
-		if j.Sessions {
+		if f.Sessions {
 			return fmt.Sprintf("Compare the item with docs/table.md and repair it; no session acquires the lease until `shardlease get %s` can read it.", quoted(k.Name))
 		}
 		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
 	case lease.KindSeat:
 		return fmt.Sprintf("If no newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
 	case lease.KindWishes:
-		if j.Sessions {
+		if f.Sessions {
 			return "Commands act, but no session notices at once that its lease was released, until `shardlease lift all` deletes the record."
 		}
 		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
@@ -154,9 +154,9 @@ func (j *judge) unreadableHelp(k lease.Key) string {
 }
 
 // needing returns how many shards need a worker.
-func (j *judge) needing() (n int) {
-	for i := range j.Shards {
-		switch j.Shards[i].State {
+func (f *findings) needing() (n int) {
+	for i := range f.Shards {
+		switch f.Shards[i].State {
 		case Finished, Removed, Quarantined, Unlisted:
 		default:
 			n++
@@ -166,39 +166,39 @@ func (j *judge) needing() (n int) {
 }
 
 // steering finds what concerns the plan.
-func (j *judge) steering() {
-	p := j.Plan
-	if j.Partial || len(j.alive) == 0 {
+func (f *findings) steering() {
+	p := f.Plan
+	if f.Partial || len(f.alive) == 0 {
 		return
 	}
 	if p == nil {
-		j.unplanned()
+		f.unplanned()
 		return
 	}
 	if p.Unplaced > 0 && !p.Open {
-		j.warn(CodeNoRoom, level(j.unowned(p)), "", fmt.Sprintf("no worker has room for %s, such as %q.", many(int(p.Unplaced), "shard"), p.Examples),
+		f.warn(CodeNoRoom, level(f.unowned(p)), "", fmt.Sprintf("no worker has room for %s, such as %q.", many(int(p.Unplaced), "shard"), p.Examples),
 			"Start more workers or raise Config.MaxShards; `shardlease plan --add 1` shows what one more worker would hold.")
 	}
 	if p.Open {
 		limit, of := 30*time.Second, "its planner"
-		if maker := j.by[p.By.Incarnation]; maker == nil || !maker.alive() {
+		if maker := f.by[p.By.Incarnation]; maker == nil || !maker.alive() {
 			limit, of = 10*time.Second, "its dead planner"
 		}
-		if j.PlanAge.over(limit) {
-			j.warn(CodePlanStale, slog.LevelWarn, "", fmt.Sprintf("revision %d of the plan has been open for %s, and %s %q has not completed it.", p.Revision, about(j.PlanAge.D), of, p.By.Name),
+		if f.PlanAge.over(limit) {
+			f.warn(CodePlanStale, slog.LevelWarn, "", fmt.Sprintf("revision %d of the plan has been open for %s, and %s %q has not completed it.", p.Revision, about(f.PlanAge.D), of, p.By.Name),
 				fmt.Sprintf("Look for store errors in the logs of the workers; if the planner hangs, `shardlease evict %s --why \"…\"`.", quoted(string(p.By.Incarnation))))
 		}
 		return
 	}
-	j.uneven()
+	f.uneven()
 }
 
 // wishes warns of each wish of an operator that stands. If a forgotten wish keeps shards where they are, no other
 // warning shows why. Wishes of a newer version have no effect on the workers of this one, and no command lifts them.
-func (j *judge) wishes() {
-	for _, w := range j.Wishes {
+func (f *findings) wishes() {
+	for _, w := range f.Wishes {
 		_, to, known := w.Kind.Names()
-		if !known || !w.Stands(j.At) {
+		if !known || !w.Stands(f.At) {
 			continue
 		}
 		lift := "lift " + string(w.Kind)
@@ -210,32 +210,32 @@ func (j *judge) wishes() {
 			named = w.To
 		}
 		absent := ""
-		if named != "" && !slices.ContainsFunc(j.alive, func(of *Worker) bool { return of.Seat.Name == named }) {
+		if named != "" && !slices.ContainsFunc(f.alive, func(of *Worker) bool { return of.Seat.Name == named }) {
 			absent = fmt.Sprintf(", and has no effect now because no worker %q lives", named)
 		}
-		j.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
+		f.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
 			fmt.Sprintf("If nobody needs it any more, `shardlease %s` ends it.", lift))
 	}
 }
 
 // unowned reports whether a shard for which no worker has room may have no owner. A shard that was never
 // placed has no row.
-func (j *judge) unowned(p *lease.Plan) bool {
-	return j.Count(Free)+j.Count(Orphaned)+j.Count(Resting) > 0 || slices.ContainsFunc(p.Examples, func(name string) bool {
-		of := j.Shard(name)
+func (f *findings) unowned(p *lease.Plan) bool {
+	return f.Count(Free)+f.Count(Orphaned)+f.Count(Resting) > 0 || slices.ContainsFunc(p.Examples, func(name string) bool {
+		of := f.Shard(name)
 		return of == nil || of.Owner.IsZero()
 	})
 }
 
 // unplanned reports a fleet that has no plan although it has run for a while.
-func (j *judge) unplanned() {
-	for _, w := range j.alive {
+func (f *findings) unplanned() {
+	for _, w := range f.alive {
 		if !w.Seated.over(2 * w.Seat.TTL) {
 			return
 		}
 	}
-	if len(j.Unreadable) == 0 {
-		j.warn(CodePlanStale, slog.LevelWarn, "", "the workers run, and the group has no plan.",
+	if len(f.Unreadable) == 0 {
+		f.warn(CodePlanStale, slog.LevelWarn, "", "the workers run, and the group has no plan.",
 			"Look for store errors and for the source's errors in the logs of the workers; `shardlease workers` lists them.")
 	}
 }
@@ -245,13 +245,13 @@ const settle = 20 * time.Second
 
 // uneven reports workers that hold at least two shards more or less than others, unless the plan wants
 // it so.
-func (j *judge) uneven() {
-	if !j.PlanAge.over(settle) || j.stirs() || j.Restored {
+func (f *findings) uneven() {
+	if !f.PlanAge.over(settle) || f.stirs() || f.Restored {
 		return
 	}
 	var least, most *Worker
 	planned := true
-	for _, w := range j.alive {
+	for _, w := range f.alive {
 		if w.Leaves || w.Seat.Health.Unwell != "" {
 			continue
 		}
@@ -267,25 +267,25 @@ func (j *judge) uneven() {
 	if planned || least == nil || most.Held-least.Held < 2 {
 		return
 	}
-	j.warn(CodeUneven, slog.LevelWarn, "", fmt.Sprintf("worker %q holds %s and worker %q holds %s, %s after the plan.", most.Seat.Name, many(most.Held, "shard"), least.Seat.Name, many(least.Held, "shard"), about(j.PlanAge.D)),
+	f.warn(CodeUneven, slog.LevelWarn, "", fmt.Sprintf("worker %q holds %s and worker %q holds %s, %s after the plan.", most.Seat.Name, many(most.Held, "shard"), least.Seat.Name, many(least.Held, "shard"), about(f.PlanAge.D)),
 		fmt.Sprintf("See what worker %q reports, and which shards the plan would move with `shardlease plan`.", least.Seat.Name))
 }
 
 // stirs reports whether shards are where they are only for now: because of a wish, a move, a failure, a worker
 // that has just come, or a shard that has just changed hands.
-func (j *judge) stirs() bool {
-	for _, wish := range j.Wishes {
-		if wish.Stands(j.At) {
+func (f *findings) stirs() bool {
+	for _, wish := range f.Wishes {
+		if wish.Stands(f.At) {
 			return true
 		}
 	}
-	for _, w := range j.claims {
+	for _, w := range f.claims {
 		if !w.Seated.over(settle) {
 			return true
 		}
 	}
-	for i := range j.Shards {
-		of := &j.Shards[i]
+	for i := range f.Shards {
+		of := &f.Shards[i]
 		within := of.Move != nil && (of.Move.May == 0 || of.Move.For.Watched < of.Move.May)
 		if within || of.State == Resting || !of.Tenure.over(settle) {
 			return true

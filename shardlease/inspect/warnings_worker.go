@@ -10,72 +10,72 @@ import (
 const defaultPrepare = 30 * time.Second
 
 // worker finds what is wrong with one worker.
-func (j *judge) worker(w *record) {
+func (f *findings) worker(w *record) {
 	seat := &w.Seat
 	if w.Dead {
-		j.warn(CodeSilent, slog.LevelWarn, seat.Name, fmt.Sprintf("the worker has stored no heartbeat for %s, its lease time is %v, and no other worker has evicted it.", about(w.Silent.D), seat.TTL),
+		f.warn(CodeSilent, slog.LevelWarn, seat.Name, fmt.Sprintf("the worker has stored no heartbeat for %s, its lease time is %v, and no other worker has evicted it.", about(w.Silent.D), seat.TTL),
 			fmt.Sprintf("Find out whether it still runs; if not, `shardlease evict %s --why \"…\"` frees its %s.", quoted(string(seat.Incarnation)), many(w.Held, "shard")))
 		return
 	}
-	j.clock(w)
-	j.unwell(w)
-	j.leaving(w)
+	f.clock(w)
+	f.unwell(w)
+	f.leaving(w)
 	limit := 2 * seat.TTL
 	if w.Lacking > 0 {
 		limit += defaultPrepare
 	}
-	if !w.Unsettled.over(limit) || j.Plan == nil || j.Plan.Open || j.Partial || !w.alive() || w.waits {
+	if !w.Unsettled.over(limit) || f.Plan == nil || f.Plan.Open || f.Partial || !w.alive() || w.waits {
 		return
 	}
-	text := fmt.Sprintf("the worker has lacked %s of revision %d of the plan for %s.", many(w.Lacking, "shard"), j.Plan.Revision, about(w.Unsettled.D))
-	if seat.Revision < j.Plan.Revision {
-		text = fmt.Sprintf("the worker has not seen revision %d of the plan for %s.", j.Plan.Revision, about(w.Unsettled.D))
+	text := fmt.Sprintf("the worker has lacked %s of revision %d of the plan for %s.", many(w.Lacking, "shard"), f.Plan.Revision, about(w.Unsettled.D))
+	if seat.Revision < f.Plan.Revision {
+		text = fmt.Sprintf("the worker has not seen revision %d of the plan for %s.", f.Plan.Revision, about(w.Unsettled.D))
 	}
-	j.warn(CodePlanStale, slog.LevelWarn, seat.Name, text,
+	f.warn(CodePlanStale, slog.LevelWarn, seat.Name, text,
 		fmt.Sprintf("Look for store errors in the logs of the worker; if it hangs, `shardlease evict %s --why \"…\"`.", quoted(string(seat.Incarnation))))
 }
 
 // clock reports a worker whose clock differs from the reader's.
-func (j *judge) clock(w *record) {
-	behind := j.At.Sub(w.Seat.At) - w.Silent.D
+func (f *findings) clock(w *record) {
+	behind := f.At.Sub(w.Seat.At) - w.Silent.D
 	text := ""
 	switch {
 	case w.Seat.At.IsZero():
 	case w.ahead > skew:
-		text = fmt.Sprintf("the %s has stored a time that is %s in the future.", j.noun(), about(w.ahead))
+		text = fmt.Sprintf("the %s has stored a time that is %s in the future.", f.noun(), about(w.ahead))
 	case w.Silent.Observed && behind > skew+w.Seat.TTL:
-		text = fmt.Sprintf("the %s has stored a heartbeat with a time %s in the past.", j.noun(), about(behind))
+		text = fmt.Sprintf("the %s has stored a heartbeat with a time %s in the past.", f.noun(), about(behind))
 	}
 	if text != "" {
-		j.warn(CodeClockSkew, slog.LevelWarn, w.Seat.Name, text,
+		f.warn(CodeClockSkew, slog.LevelWarn, w.Seat.Name, text,
 			"Synchronize the clocks of its host and of this one: no guarantee depends on them, but `shardlease workers` and the ends of wishes do.")
 	}
 }
 
-func (j *judge) unwell(w *record) {
+func (f *findings) unwell(w *record) {
 	h := &w.Seat.Health
 	if h.Unwell == "" && !h.NoSource {
 		return
 	}
 	all := h.Unwell != ""
-	for _, other := range j.alive {
+	for _, other := range f.alive {
 		all = all && other.Seat.Health.Unwell != ""
 	}
 	text := fmt.Sprintf("the worker reports that it is unwell: %s.", w.Health)
 	if !h.UnwellSince.IsZero() {
-		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(j.At, h.UnwellSince).D), w.Health)
+		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(f.At, h.UnwellSince).D), w.Health)
 	}
-	j.warn(CodeUnwellWorker, level(all), w.Seat.Name, text,
+	f.warn(CodeUnwellWorker, level(all), w.Seat.Name, text,
 		fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s --why \"…\"` moves its shards away first.", quoted(w.Seat.Name)))
 }
 
 // leaving reports a worker that shuts down and gives up no shards.
-func (j *judge) leaving(w *record) {
-	if !w.Leaves || w.Held == 0 || j.Partial {
+func (f *findings) leaving(w *record) {
+	if !w.Leaves || w.Held == 0 || f.Partial {
 		return
 	}
 	if w.Emptying.Watched >= max(20*time.Second, w.may) {
-		j.warn(CodeLeavingSlowly, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker shuts down, and has given up none of its %s for %s.", many(w.Held, "shard"), about(w.Emptying.Watched)),
+		f.warn(CodeLeavingSlowly, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker shuts down, and has given up none of its %s for %s.", many(w.Held, "shard"), about(w.Emptying.Watched)),
 			fmt.Sprintf("Look for handlers that do not return; `shardlease evict %s --why \"…\"` takes the shards from it.", quoted(string(w.Seat.Incarnation))))
 	}
 }

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
 // script is a sequence of entries for a fleet of two workers, a and b, with one shard.
 type script struct {
-	*judge
+	*journal
 	now     time.Duration
 	counter int64
 }
 
 func newScript() *script {
-	s := &script{judge: newJudge(), now: time.Hour}
+	s := &script{journal: newJournal(), now: time.Hour}
 	s.add(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 1})
 	s.add(entry{Kind: seatWritten, By: "b", Incarnation: "B", Counter: 1})
 	s.row(entry{By: "a", Generation: 1})
@@ -37,7 +38,7 @@ func (s *script) add(e entry) {
 
 func (s *script) row(e entry) {
 	s.counter++
-	e.Kind, e.Counter = rowWritten, s.counter
+	e.Kind, e.Counter, e.Write = rowWritten, s.counter, fmt.Sprint("w", s.counter)
 	s.add(e)
 }
 
@@ -53,7 +54,7 @@ func (s *script) expire(silence time.Duration) {
 }
 
 // ends returns a script in which these entries come before the end of a tenure of a.
-func ends(cause string, before ...entry) func(*script) {
+func ends(cause event.Cause, before ...entry) func(*script) {
 	return func(s *script) {
 		for _, e := range before {
 			s.add(e)
@@ -62,9 +63,9 @@ func ends(cause string, before ...entry) func(*script) {
 	}
 }
 
-// TestJudge: the judge must find every error. Each script has at least one error, or none, and the
+// TestJournal: the journal must find every error. Each script has at least one error, or none, and the
 // objections must match.
-func TestJudge(t *testing.T) {
+func TestJournal(t *testing.T) {
 	for name, c := range map[string]struct {
 		play func(s *script)
 		want string
@@ -74,20 +75,20 @@ func TestJudge(t *testing.T) {
 			s.row(entry{By: "a", Generation: 3, Incarnation: "B", Position: 1, Made: 2, Reason: "handoff"})
 			s.add(entry{Kind: handlerStarted, By: "b", Generation: 3, Position: 1})
 			s.write("b", 3, 2)
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "handed-off"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: event.CauseHandedOff})
 		}, ""},
 		"a kill": {func(s *script) { s.add(entry{Kind: killed, By: "a"}); s.expire(leaseTime()); s.write("b", 3, 1) }, ""},
 		"a stop": {func(s *script) {
 			s.add(entry{Kind: stopped, By: "a"})
 			s.expire(leaseTime())
 			s.add(entry{Kind: continued, By: "a"})
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "expired"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: event.CauseExpired})
 		}, ""},
 		"given up after a stop, and evicted": {func(s *script) {
 			s.add(entry{Kind: stopped, By: "a"})
 			s.add(entry{Kind: continued, By: "a"})
 			s.add(entry{Kind: seatWritten, By: "a", Incarnation: "A", Counter: 2}) // a has received no answer to it
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "lost", Cause: event.CauseUnreachable})
 			s.expire(leaseTime())
 		}, ""},
 		"a call that is reported before its row": {func(s *script) {
@@ -142,21 +143,21 @@ func TestJudge(t *testing.T) {
 		"a write that was applied twice":           {func(s *script) { s.counter++; s.row(entry{By: "a", Generation: 2, Incarnation: "A"}) }, "S3"},
 		"evicted too soon":                         {func(s *script) { s.add(entry{Kind: stopped, By: "a"}); s.expire(leaseTime() * 9 / 10) }, "S4"},
 		"evicted without a cause":                  {func(s *script) { s.expire(leaseTime()) }, "S4"},
-		"one lost answer is no cause":              {ends("unreachable", entry{Kind: seatFault, By: "a"}), "S4"},
-		"one lost answer, and no time for another": {ends("unreachable", entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 4}), ""},
-		"one lost answer, and time for another":    {ends("unreachable", entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 6}), "S4"},
+		"one lost answer is no cause":              {ends(event.CauseUnreachable, entry{Kind: seatFault, By: "a"}), "S4"},
+		"one lost answer, and no time for another": {ends(event.CauseUnreachable, entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 4}), ""},
+		"one lost answer, and time for another":    {ends(event.CauseUnreachable, entry{Kind: seatFault, By: "a"}, entry{Kind: stalled, By: "a", For: leaseTime() / 6}), "S4"},
 		"a stall that was over": {func(s *script) {
 			s.add(entry{Kind: stalled, By: "a", For: leaseTime()})
 			s.now += leaseTime()
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: event.CauseUnreachable})
 		}, "S4"},
-		"a stall that all have seen is one": {ends("unreachable", entry{Kind: stalled, By: "a", For: leaseTime() / 4}, entry{Kind: stalled, For: leaseTime() / 4}, entry{Kind: slow, By: "a", For: leaseTime() / 4}), "S4"},
+		"a stall that all have seen is one": {ends(event.CauseUnreachable, entry{Kind: stalled, By: "a", For: leaseTime() / 4}, entry{Kind: stalled, For: leaseTime() / 4}, entry{Kind: slow, By: "a", For: leaseTime() / 4}), "S4"},
 		"many short stalls": {func(s *script) {
 			for range 15 {
 				s.now += leaseTime() / 20
 				s.add(entry{Kind: stalled, By: "a", For: leaseTime() / 30})
 			}
-			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "a", Event: "ended", Cause: event.CauseUnreachable})
 		}, ""},
 		"seized by a worker that saw the eviction first": {func(s *script) {
 			s.add(entry{Kind: killed, By: "a"})
@@ -171,7 +172,9 @@ func TestJudge(t *testing.T) {
 			s.add(entry{Kind: seatDeleted, By: "c", Incarnation: "A"})
 		}, "S4"},
 		"seized from a live worker":       {func(s *script) { s.row(entry{By: "b", Generation: 3, Incarnation: "B", Reason: "expired"}) }, "S4"},
-		"another owner at one generation": {ends("conflict", entry{Kind: stopped, By: "a"}), "S4"},
+		"fenced by nobody":                {ends(event.CauseFenced, entry{Kind: stopped, By: "a"}), "S4"},
+		"two processes write":             {func(s *script) { s.write("b", 2, 2) }, "S3"},
+		"another owner at one generation": {ends(event.CauseConflict, entry{Kind: stopped, By: "a"}), "S4"},
 		"a stale effect": {func(s *script) {
 			s.add(entry{Kind: killed, By: "a"})
 			s.expire(leaseTime())
@@ -201,7 +204,7 @@ func TestRecoveriesThatCount(t *testing.T) {
 		"a short stall": {func(s *script) { s.add(entry{Kind: stalled, By: "b", For: leaseTime() / 5}) }, true},
 		"a long stall":  {func(s *script) { s.add(entry{Kind: stalled, By: "b", For: leaseTime() / 3}) }, false},
 		"a worker that gave up its seat": {func(s *script) {
-			s.add(entry{Kind: libraryEvent, By: "b", Event: "lost", Cause: "unreachable"})
+			s.add(entry{Kind: libraryEvent, By: "b", Event: "lost", Cause: event.CauseUnreachable})
 		}, false},
 		"a worker that was evicted": {func(s *script) {
 			s.now += leaseTime()
@@ -233,7 +236,7 @@ func TestOnlySeatsAreEvicted(t *testing.T) {
 		r := &proxy{saw: func(e entry) { saw = append(saw, e.Kind) }}
 		r.report(deletion, time.Now(), http.StatusOK, nil)
 		if (len(saw) > 0) != want || (deletion.kind == "seat") != want {
-			t.Errorf("a deletion of %s: kind %q, the judge sees %v", key, deletion.kind, saw)
+			t.Errorf("a deletion of %s: kind %q, the proxy reports %v", key, deletion.kind, saw)
 		}
 	}
 }
