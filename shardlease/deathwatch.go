@@ -34,7 +34,7 @@ type Deathwatch struct {
 	Listener net.Listener
 	// Listen is the address on which Run listens if Listener is nil, such as ":7946" or "10.0.0.7:0". If Run cannot
 	// listen there, for example because the port is in use, the worker reports [event.Unwatched], publishes no
-	// address, and still watches the others.
+	// address, and believes no refusal of the others, because its own machine may refuse all connections.
 	Listen string
 	// Advertise is the address at which the other workers reach this one, such as "10.0.0.7:7946". It must be an
 	// address of this machine or container, and not of a proxy or a load balancer. Port 0 stands for the port of the

@@ -531,23 +531,58 @@ func (s *beats) longest() (d time.Duration) {
 }
 
 // TestWorkerThatDoesNotReachItself: the machine of a worker refuses all connections. The worker evicts nobody, and
-// reports that it does not reach its own address.
+// reports that it does not reach its own address, also if it has none, because its port is in use.
 func TestWorkerThatDoesNotReachItself(t *testing.T) {
-	store, told := new(memstore.Store), make(chan event.Event, 100)
-	var refuses atomic.Bool
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if refuses.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
+	t.Parallel()
+	busy := newGate(t)
+	t.Cleanup(func() { _ = busy.Close() })
+	for name, own := range map[string]shardlease.Deathwatch{
+		"its address is refused": {Listener: newGate(t)},
+		"it has no address":      {Listen: busy.Addr().String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var refuses atomic.Bool
+			own.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if refuses.Load() {
+					return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+			peers := []*gate{newGate(t), newGate(t)}
+			told := fleetOf(t, 3*time.Second, own, shardlease.Deathwatch{Listener: peers[0]}, shardlease.Deathwatch{Listener: peers[1]})
+			until(t, func() bool { return peers[0].count() == 2 && peers[1].count() == 2 })
+			refuses.Store(true)
+			peers[0].cut()
+			peers[1].cut()
+			for end := time.After(10 * time.Second); ; {
+				select {
+				case e := <-told:
+					if e.Kind == event.PeerEvicted {
+						t.Fatalf("evicted: %v", e)
+					}
+					if e.Kind == event.Unwatched && e.Worker == "a" && strings.Contains(e.String(), "does not reach its own address") {
+						return
+					}
+				case <-end:
+					t.Fatal("not reported")
+				}
+			}
+		})
 	}
+}
+
+// fleetOf runs a worker with each deathwatch, called a, b and so on, until the test ends. It returns their events.
+func fleetOf(t *testing.T, ttl time.Duration, each ...shardlease.Deathwatch) <-chan event.Event {
+	t.Helper()
+	store, told := new(memstore.Store), make(chan event.Event, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	start := func(name string, d shardlease.Deathwatch) *shardlease.Worker {
-		w, err := shardlease.New(store, shardlease.Static("a", "b"), shardlease.Config{
-			Group: "g", Name: name, Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: d, Observe: func(e event.Event) { told <- e },
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	for i, d := range each {
+		w, err := shardlease.New(store, shardlease.Static("a", "b", "c", "d", "e", "f"), shardlease.Config{
+			Group: "g", Name: string(rune('a' + i)), Handoff: rebalance.Eager, TTL: ttl, Deathwatch: d, Observe: func(e event.Event) { told <- e },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -555,26 +590,6 @@ func TestWorkerThatDoesNotReachItself(t *testing.T) {
 		running.Go(func() {
 			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
 		})
-		return w
 	}
-	peer := newGate(t)
-	x := start("x", shardlease.Deathwatch{Listener: newGate(t), Dial: dial})
-	y := start("y", shardlease.Deathwatch{Listener: peer})
-	until(t, func() bool { return x.Status().Held == 1 && y.Status().Held == 1 && peer.count() == 1 })
-	refuses.Store(true)
-	peer.cut()
-	end := time.After(10 * time.Second)
-	for {
-		select {
-		case e := <-told:
-			if e.Kind == event.PeerEvicted {
-				t.Fatalf("evicted: %v", e)
-			}
-			if e.Kind == event.Unwatched && e.Worker == "x" && strings.Contains(e.String(), "does not reach its own address") {
-				return
-			}
-		case <-end:
-			t.Fatal("not reported")
-		}
-	}
+	return told
 }

@@ -67,8 +67,13 @@ type watcher struct {
 	results chan Result
 }
 
-// watch returns links without a peer, until the test ends.
+// watch returns links without a peer, until the test ends. The watcher has no server, so it believes no refusal.
 func watch(t testing.TB, dial Dialer) *watcher { return watchFrom(t, "", dial) }
+
+// watchAsServer does the same for a watcher that has a server.
+func watchAsServer(t testing.TB, dial Dialer) *watcher {
+	return watchFrom(t, serve(t, listen(t), "w-1").address, dial)
+}
 
 // watchFrom does the same for a watcher that has a server at the address own.
 func watchFrom(t testing.TB, own string, dial Dialer) *watcher {

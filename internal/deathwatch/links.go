@@ -74,9 +74,9 @@ type link struct {
 // NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
 // start runs its argument on a goroutine; the caller waits for these goroutines after Close.
 //
-// The address own is that of the watcher's own [Server], or empty. A refusal is reported as Refused only if the
-// watcher then reaches its own address: otherwise it is the watcher's machine, or a proxy on it, that refuses
-// connections to everybody. The outcome is Silent then, with [ErrSelf].
+// The address own is that of the watcher's own [Server]; empty: the watcher has none. A refusal is reported as
+// Refused only if the watcher then reaches its own address: otherwise it may be the watcher's machine, or a proxy on
+// it, that refuses connections to everybody. The outcome is Silent then, with [ErrSelf].
 //
 // The function report is called on the goroutine of a link. It must return soon. It must neither
 // call Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is
@@ -250,20 +250,23 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 // ErrSelf means that a watcher does not reach its own address, so no refusal proves anything.
 var ErrSelf = errors.New("this worker does not reach its own address")
 
-// Deaf ends the checks of the watcher's own address, because its server has failed.
+var errNoneOwn = errors.New("it has none")
+
+// Deaf takes the watcher's own address away, because its server has failed. From then on it believes no refusal.
 func (l *Links) Deaf() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.own = ""
 }
 
-// reachesItself returns an error if the watcher does not reach its own server.
+// reachesItself returns an error if the watcher does not reach its own server, also if it has none: then nothing shows
+// that its machine makes connections at all.
 func (l *Links) reachesItself(k *link) error {
 	l.mu.Lock()
 	own := l.own
 	l.mu.Unlock()
 	if own == "" {
-		return nil
+		return errNoneOwn
 	}
 	conn, err := l.connect(k, own)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // TestDeathIsSeen: a worker that was confirmed is refused within 200 ms after it has closed its server.
 func TestDeathIsSeen(t *testing.T) {
 	quickest(t, 200*time.Millisecond, func() time.Duration {
-		s, w := serve(t, listen(t), "a-1"), watch(t, nil)
+		s, w := serve(t, listen(t), "a-1"), watchAsServer(t, nil)
 		w.Watch("a-1", s.address)
 		w.expect(t, "a-1", Confirmed)
 		w.quiet(t, 50*time.Millisecond)
@@ -68,9 +68,22 @@ func TestRefusedByOnesOwnMachine(t *testing.T) {
 	w.expect(t, "a-1", Confirmed)
 	peer.Close()
 	w.expect(t, "a-1", Refused)
-	w.Deaf()
-	self.Close()
-	for w.next(t).Outcome != Refused { // a report of before may still wait
+}
+
+// TestRefusedWithoutAServer: a watcher that has no server of its own, or whose server has failed, does not know
+// whether its machine refuses all connections. It believes no refusal.
+func TestRefusedWithoutAServer(t *testing.T) {
+	for name, w := range map[string]*watcher{"it has none": watch(t, nil), "it has failed": watchAsServer(t, nil)} {
+		t.Run(name, func(t *testing.T) {
+			peer := serve(t, listen(t), "a-1")
+			w.Watch("a-1", peer.address)
+			w.expect(t, "a-1", Confirmed)
+			w.Deaf()
+			peer.Close()
+			for !errors.Is(w.expect(t, "a-1", Silent).Err, ErrSelf) { // the first dial may still be accepted
+			}
+			w.only(t, Silent, 200*time.Millisecond)
+		})
 	}
 }
 
@@ -274,7 +287,7 @@ func TestNameWithSeveralAddresses(t *testing.T) {
 }
 
 func TestHostName(t *testing.T) {
-	s, w := serve(t, listen(t), "a-1"), watch(t, nil)
+	s, w := serve(t, listen(t), "a-1"), watchAsServer(t, nil)
 	_, port, _ := net.SplitHostPort(s.address)
 	w.Watch("a-1", "localhost:"+port)
 	w.expect(t, "a-1", Confirmed)

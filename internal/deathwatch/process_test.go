@@ -71,7 +71,7 @@ func startPeers(t *testing.T, n int) (*exec.Cmd, []string) {
 func TestKilledProcess(t *testing.T) {
 	quickest(t, 300*time.Millisecond, func() time.Duration {
 		cmd, addresses := startPeers(t, 1)
-		w := watch(t, nil)
+		w := watchAsServer(t, nil)
 		w.Watch("p-0", addresses[0])
 		w.expect(t, "p-0", Confirmed)
 		began := time.Now()

@@ -47,6 +47,8 @@ func proofMutants() []mutant {
 			swap(`max(t.now.Mono, $x)`, `t.now.Mono`), inEngine, "TestVisitorsCostLittle"},
 		{"a watcher that does not reach itself believes no refusal", "internal/deathwatch.Links.attempt",
 			never("self != nil"), "./internal/deathwatch", "TestRefusedByOnesOwnMachine"},
+		{"a watcher without an address of its own believes no refusal", "internal/deathwatch.Links.reachesItself",
+			swap(`errNoneOwn`, `nil`), "./internal/deathwatch", "TestRefusedWithoutAServer"},
 		{"a deaf worker hides its address", "internal/engine.seat.address",
 			without("deaf"), inEngine, "TestDeafWorker"},
 		{"the address is hidden at once", "internal/engine.fleet.hurry",
