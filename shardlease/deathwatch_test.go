@@ -530,38 +530,58 @@ func (s *beats) longest() (d time.Duration) {
 	return d
 }
 
-// TestWorkerThatDoesNotReachItself: the machine of a worker refuses all connections. The worker evicts nobody, and
-// reports that it does not reach its own address, also if it has none, because its port is in use.
-func TestWorkerThatDoesNotReachItself(t *testing.T) {
+// TestRefusalsOfOnesOwnMachine: the machine of worker a, or a sidecar or a firewall on it, refuses all connections. The
+// worker evicts nobody, and reports why the refusals prove nothing.
+func TestRefusalsOfOnesOwnMachine(t *testing.T) {
 	t.Parallel()
 	busy := newGate(t)
 	t.Cleanup(func() { _ = busy.Close() })
-	for name, own := range map[string]shardlease.Deathwatch{
-		"its address is refused": {Listener: newGate(t)},
-		"it has no address":      {Listen: busy.Addr().String()},
+	for name, tc := range map[string]struct {
+		listens bool
+		passes  bool // the connection to its own address passes
+		peers   int
+		reports string
+	}{
+		"its own address as well": {true, false, 2, "does not reach its own address"},
+		"it has no address":       {false, false, 2, "does not reach its own address (it has none)"},
+		"all others":              {true, true, 2, "another worker does not answer either"},
+		"the only other":          {true, true, 1, "a connection from there to this worker still stands"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var refuses atomic.Bool
-			own.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				if refuses.Load() {
+			gates, refuses := []*gate{newGate(t)}, new(atomic.Bool)
+			own := gates[0].Addr().String()
+			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+				if refuses.Load() && !(tc.passes && address == own) {
 					return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 				}
 				return new(net.Dialer).DialContext(ctx, network, address)
 			}
-			peers := []*gate{newGate(t), newGate(t)}
-			told := fleetOf(t, 3*time.Second, own, shardlease.Deathwatch{Listener: peers[0]}, shardlease.Deathwatch{Listener: peers[1]})
-			until(t, func() bool { return peers[0].count() == 2 && peers[1].count() == 2 })
+			all := []shardlease.Deathwatch{{Listener: gates[0], Dial: dial}}
+			if !tc.listens {
+				_ = gates[0].Close()
+				gates, all[0] = nil, shardlease.Deathwatch{Listen: busy.Addr().String(), Dial: dial}
+			}
+			for range tc.peers {
+				g := newGate(t)
+				gates, all = append(gates, g), append(all, shardlease.Deathwatch{Listener: g})
+			}
+			told := fleetOf(t, 3*time.Second, all...)
+			for _, g := range gates {
+				until(t, func() bool { return g.count() == tc.peers }) // also if a has no address: then the others do not connect to it
+			}
+			time.Sleep(100 * time.Millisecond) // the connections are answered
 			refuses.Store(true)
-			peers[0].cut()
-			peers[1].cut()
-			for end := time.After(10 * time.Second); ; {
+			for _, g := range gates[len(gates)-tc.peers:] {
+				g.cut()
+			}
+			for end := time.After(20 * time.Second); ; {
 				select {
 				case e := <-told:
 					if e.Kind == event.PeerEvicted {
 						t.Fatalf("evicted: %v", e)
 					}
-					if e.Kind == event.Unwatched && e.Worker == "a" && strings.Contains(e.String(), "does not reach its own address") {
+					if e.Kind == event.Unwatched && e.Worker == "a" && strings.Contains(e.String(), tc.reports) {
 						return
 					}
 				case <-end:

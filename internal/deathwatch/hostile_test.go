@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	server, peer := certified(t)
 	s := serve(t, tls.NewListener(listen(t), server), "a-1")
-	own := serve(t, tls.NewListener(listen(t), server), "w-1").address
+	own := serve(t, tls.NewListener(listen(t), server), "w-1")
 	good := watchFrom(t, own, (&tls.Dialer{Config: peer}).DialContext)
 	late := watchFrom(t, own, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)

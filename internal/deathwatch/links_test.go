@@ -38,55 +38,6 @@ func TestDeathIsSeen(t *testing.T) {
 	})
 }
 
-// TestRefusedByOnesOwnMachine: the watcher's machine, or a proxy on it, refuses all connections. Nothing is proven
-// until the watcher reaches its own server again.
-func TestRefusedByOnesOwnMachine(t *testing.T) {
-	t.Parallel()
-	var refuses atomic.Bool
-	var last atomic.Pointer[net.Conn]
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if refuses.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err == nil {
-			last.Store(&conn)
-		}
-		return conn, err
-	}
-	self, peer := serve(t, listen(t), "w-1"), serve(t, listen(t), "a-1")
-	w := watchFrom(t, self.address, dial)
-	w.Watch("a-1", peer.address)
-	w.expect(t, "a-1", Confirmed)
-	refuses.Store(true)
-	_ = (*last.Load()).Close()
-	if r := w.expect(t, "a-1", Silent); !errors.Is(r.Err, ErrSelf) {
-		t.Errorf("reported: %v", r.Err)
-	}
-	w.only(t, Silent, 300*time.Millisecond)
-	refuses.Store(false)
-	w.expect(t, "a-1", Confirmed)
-	peer.Close()
-	w.expect(t, "a-1", Refused)
-}
-
-// TestRefusedWithoutAServer: a watcher that has no server of its own, or whose server has failed, does not know
-// whether its machine refuses all connections. It believes no refusal.
-func TestRefusedWithoutAServer(t *testing.T) {
-	for name, w := range map[string]*watcher{"it has none": watch(t, nil), "it has failed": watchAsServer(t, nil)} {
-		t.Run(name, func(t *testing.T) {
-			peer := serve(t, listen(t), "a-1")
-			w.Watch("a-1", peer.address)
-			w.expect(t, "a-1", Confirmed)
-			w.Deaf()
-			peer.Close()
-			for !errors.Is(w.expect(t, "a-1", Silent).Err, ErrSelf) { // the first dial may still be accepted
-			}
-			w.only(t, Silent, 200*time.Millisecond)
-		})
-	}
-}
-
 func TestOtherIncarnation(t *testing.T) {
 	s, w := serve(t, listen(t), "a-2"), watch(t, nil)
 	w.Watch("a-1", s.address)
@@ -369,7 +320,7 @@ func TestNoReportAfterDrop(t *testing.T) {
 	var watched atomic.Bool
 	var late atomic.Int32
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
-	l := NewLinks("", dial, wg.Go, func(Result) {
+	l := NewLinks("", nil, dial, wg.Go, func(Result) {
 		if !watched.Load() {
 			late.Add(1)
 		}
@@ -412,7 +363,7 @@ func TestEndWaitsForReports(t *testing.T) {
 				var wg sync.WaitGroup
 				over := false
 				dial := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
-				l := NewLinks("", dial, wg.Go, func(Result) {
+				l := NewLinks("", nil, dial, wg.Go, func(Result) {
 					time.Sleep(time.Minute)
 					over = true
 				})
