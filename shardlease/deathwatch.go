@@ -22,8 +22,10 @@ import (
 // incarnation and reads nothing.
 //
 // A death is proven if an address that has answered as a worker then refuses a connection or answers as another
-// incarnation. The other workers then evict that worker by the same conditional write as after the lease time.
-// Silence proves nothing: frozen processes, dead machines and cut networks are noticed only after the lease time.
+// incarnation. A refusal counts only if the watcher then reaches another worker; if there is no other, only if no
+// connection from the refused worker to the watcher stands. The other workers then evict that worker by the same
+// conditional write as after the lease time. Silence proves nothing: frozen processes, dead machines and cut networks
+// are noticed only after the lease time.
 //
 // A proof may be wrong, for example if a proxy refuses connections to a worker that lives. That costs a move and
 // breaks no promise. The evicted worker reports [event.Misjudged] and publishes no address for ten lease times.
@@ -34,7 +36,7 @@ type Deathwatch struct {
 	Listener net.Listener
 	// Listen is the address on which Run listens if Listener is nil, such as ":7946" or "10.0.0.7:0". If Run cannot
 	// listen there, for example because the port is in use, the worker reports [event.Unwatched], publishes no
-	// address, and still watches the others.
+	// address, and believes no refusal of the others, because its own machine may refuse all connections.
 	Listen string
 	// Advertise is the address at which the other workers reach this one, such as "10.0.0.7:7946". It must be an
 	// address of this machine or container, and not of a proxy or a load balancer. Port 0 stands for the port of the
@@ -134,7 +136,7 @@ func (r *run) listen(ctx context.Context) (address string) {
 // which the others reach this worker; empty: none.
 func (r *run) watch(own string) {
 	var nextReport atomic.Int64 // not before, it is reported again that this worker does not reach its own address
-	r.links = deathwatch.NewLinks(own, r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
+	r.links = deathwatch.NewLinks(own, r.answers, r.config.Deathwatch.Dial, r.do, func(found deathwatch.Result) {
 		in := engine.Linked{Peer: lease.Incarnation(found.Peer), Address: found.Address, Err: found.Err}
 		switch found.Outcome {
 		case deathwatch.Confirmed:

@@ -494,24 +494,79 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	}
 }
 
-// TestWorkerThatDoesNotReachItself: the machine of a worker refuses all connections. The worker evicts nobody, and
-// reports that it does not reach its own address.
-func TestWorkerThatDoesNotReachItself(t *testing.T) {
-	store, told := new(memstore.Store), make(chan event.Event, 100)
-	var refuses atomic.Bool
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if refuses.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
+// TestRefusalsOfOnesOwnMachine: the machine of worker a, or a sidecar or a firewall on it, refuses all connections. The
+// worker evicts nobody, and reports why the refusals prove nothing.
+func TestRefusalsOfOnesOwnMachine(t *testing.T) {
+	t.Parallel()
+	busy := newGate(t)
+	t.Cleanup(func() { _ = busy.Close() })
+	for name, tc := range map[string]struct {
+		listens bool
+		passes  bool // the connection to its own address passes
+		peers   int
+		reports string
+	}{
+		"its own address as well": {true, false, 2, "does not reach its own address"},
+		"it has no address":       {false, false, 2, "does not reach its own address (it has none)"},
+		"all others":              {true, true, 2, "another worker does not answer either"},
+		"the only other":          {true, true, 1, "a connection from there to this worker still stands"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gates, refuses := []*gate{newGate(t)}, new(atomic.Bool)
+			own := gates[0].Addr().String()
+			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+				if refuses.Load() && !(tc.passes && address == own) {
+					return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+			all := []shardlease.Deathwatch{{Listener: gates[0], Dial: dial}}
+			if !tc.listens {
+				_ = gates[0].Close()
+				gates, all[0] = nil, shardlease.Deathwatch{Listen: busy.Addr().String(), Dial: dial}
+			}
+			for range tc.peers {
+				g := newGate(t)
+				gates, all = append(gates, g), append(all, shardlease.Deathwatch{Listener: g})
+			}
+			told := fleetOf(t, 3*time.Second, all...)
+			for _, g := range gates {
+				until(t, func() bool { return g.count() == tc.peers }) // also if a has no address: then the others do not connect to it
+			}
+			time.Sleep(100 * time.Millisecond) // the connections are answered
+			refuses.Store(true)
+			for _, g := range gates[len(gates)-tc.peers:] {
+				g.cut()
+			}
+			for end := time.After(20 * time.Second); ; {
+				select {
+				case e := <-told:
+					if e.Kind == event.PeerEvicted {
+						t.Fatalf("evicted: %v", e)
+					}
+					if e.Kind == event.Unwatched && e.Worker == "a" && strings.Contains(e.String(), tc.reports) {
+						return
+					}
+				case <-end:
+					t.Fatal("not reported")
+				}
+			}
+		})
 	}
+}
+
+// fleetOf runs a worker with each deathwatch, called a, b and so on, until the test ends. It returns their events.
+func fleetOf(t *testing.T, ttl time.Duration, each ...shardlease.Deathwatch) <-chan event.Event {
+	t.Helper()
+	store, told := new(memstore.Store), make(chan event.Event, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	start := func(name string, d shardlease.Deathwatch) *shardlease.Worker {
-		w, err := shardlease.New(store, shardlease.Static("a", "b"), shardlease.Config{
-			Group: "g", Name: name, Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: d, Observe: func(e event.Event) { told <- e },
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	for i, d := range each {
+		w, err := shardlease.New(store, shardlease.Static("a", "b", "c", "d", "e", "f"), shardlease.Config{
+			Group: "g", Name: string(rune('a' + i)), Handoff: rebalance.Eager, TTL: ttl, Deathwatch: d, Observe: func(e event.Event) { told <- e },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -519,26 +574,6 @@ func TestWorkerThatDoesNotReachItself(t *testing.T) {
 		running.Go(func() {
 			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
 		})
-		return w
 	}
-	peer := newGate(t)
-	x := start("x", shardlease.Deathwatch{Listener: newGate(t), Dial: dial})
-	y := start("y", shardlease.Deathwatch{Listener: peer})
-	until(t, func() bool { return x.Status().Held == 1 && y.Status().Held == 1 && peer.count() == 1 })
-	refuses.Store(true)
-	peer.cut()
-	end := time.After(10 * time.Second)
-	for {
-		select {
-		case e := <-told:
-			if e.Kind == event.PeerEvicted {
-				t.Fatalf("evicted: %v", e)
-			}
-			if e.Kind == event.Unwatched && e.Worker == "x" && strings.Contains(e.String(), "does not reach its own address") {
-				return
-			}
-		case <-end:
-			t.Fatal("not reported")
-		}
-	}
+	return told
 }

@@ -13,7 +13,8 @@ import (
 // Reassign takes a shard or a lease from its holder, without the holder's cooperation, and reserves it for
 // the workers or sessions whose name is the argument to. No other worker or session claims it until the
 // duration within has passed; then all of them may. Reassign is for a holder that is dead or hangs. No
-// worker or session needs to have the name yet.
+// worker or session needs to have the name yet. If nobody holds the shard, but it is reserved, Reassign replaces
+// the reservation, and [Supervisor.ForceRelease] ends it.
 //
 // In a group of sessions, one with that name acquires the lease when a call of its [Session.Acquire] waits
 // for it. Such a call reads the row at least three times per [SessionConfig.TTL], so within should be at

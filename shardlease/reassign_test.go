@@ -61,6 +61,33 @@ func TestReassignToNobody(t *testing.T) {
 	})
 }
 
+// TestReservationEndsEarly: a shard is reserved for a name that no worker has. Another command gives the shard to a
+// worker that runs, or frees it for all, and nobody waits for the end of the reservation.
+func TestReservationEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, "a", "b", "c")
+		time.Sleep(time.Minute)
+		operator := s.operator()
+		for i, shard := range s.names()[:2] {
+			reserved, err := operator.Reassign(t.Context(), shard, s.row(shard).Generation, "nobody", 12*time.Hour, "a name that is mistyped")
+			must(t, err)
+			time.Sleep(time.Minute)
+			if now := s.row(shard); !now.Owner.IsZero() {
+				t.Fatalf("claimed despite the reservation: %v", now)
+			}
+			if i == 0 {
+				_, err = operator.ForceRelease(t.Context(), shard, reserved.Generation, "the name was mistyped")
+				must(t, err)
+				s.within(soon, "a worker holds the shard", func() bool { return !s.row(shard).Owner.IsZero() })
+				continue
+			}
+			_, err = operator.Reassign(t.Context(), shard, reserved.Generation, "b", time.Minute, "the name was mistyped")
+			must(t, err)
+			s.within(soon, "the named worker holds the shard", func() bool { return s.row(shard).Owner.Name == "b" })
+		}
+	})
+}
+
 // TestReassignToASession: the lease of a session that hangs goes to the session with the stated name, with
 // its data. The row remembers the task that was interrupted, and the old holder cannot commit.
 func TestReassignToASession(t *testing.T) {
@@ -167,16 +194,20 @@ func TestReassignWithoutAPin(t *testing.T) {
 }
 
 // TestReassignSurvivesALostAnswer: the answer is lost, and the named worker has claimed the shard before the
-// command is repeated. The history shows that the command was carried out. A forced release by the same
-// operator in the same second is not mistaken for the command.
+// command is repeated. The history shows that the command was carried out, also if it replaced a reservation. A
+// forced release by the same operator in the same second is not mistaken for the command.
 func TestReassignSurvivesALostAnswer(t *testing.T) {
-	for _, forced := range []bool{false, true} {
+	for _, tc := range []struct{ forced, reserved bool }{{}, {forced: true}, {reserved: true}, {true, true}} {
+		forced := tc.forced
 		synctest.Test(t, func(t *testing.T) {
 			store, lost := new(memstore.Store), false
 			link := storetest.NewLink(store)
 			row := held(t, store, "s", "")
 			s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
 			put := fixture.Must[lease.Row](t, store)
+			if tc.reserved {
+				row = put(protocol.Reassign(row, protocol.Command{Seen: row.Generation, By: "ann"}, lease.Reservation{For: "x", Lasts: time.Hour}, fixture.Stamp()))
+			}
 			link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 				if lost || w.Key().Kind != lease.KindLease {
 					return send()

@@ -161,8 +161,8 @@ func checkTask(task string) error {
 
 // ForceRelease releases a shard without the cooperation of its owner. It is for an owner that is dead or
 // stuck. Any worker may claim the shard then, also the former owner; to choose the next owner, use
-// [Supervisor.Reassign]. If an answer of the store was lost, the row that ForceRelease returns may show that
-// a worker has claimed the shard again.
+// [Supervisor.Reassign]. If nobody holds the shard, ForceRelease ends its reservation. If an answer of the store was
+// lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
 	return s.announced(ctx, row, err)
@@ -462,9 +462,8 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 // would look the same. That does no harm: the owner has lost the shard, and a shard that was to be
 // reassigned was reserved. The other commands promise more, so they return lease.ErrOutdated.
 func released(now lease.Row, w lease.Write) bool {
-	old, _ := w.Old.(lease.Row)
 	next, _ := w.Next.(lease.Row)
-	if old.Owner.IsZero() || next.Quarantined {
+	if w.Op != lease.OpTransfer || next.Quarantined {
 		return false
 	}
 	mine := next.Last

@@ -20,6 +20,7 @@
 //
 //   - a proxy, a load balancer or a service address stands in between: it refuses on its own behalf,
 //   - a firewall rejects the connection with an answer, instead of discarding it,
+//   - something on the watcher's side refuses all connections: see doubt.go,
 //   - the address means the watcher's own machine: see [Links.Watch],
 //   - the worker lives, but its listener is closed: see [Server.Serve],
 //   - the worker runs on Windows, which also refuses a connection if too many wait to be accepted.
@@ -31,7 +32,8 @@
 //   - Refused and Other are reported only for an attempt that began after the call of [Links.Watch].
 //   - A worker that lives and whose listener is open is never Refused by a [Server], however many
 //     connections it has: a full one accepts and closes, which is Silent.
-//   - Nothing that arrives is stored. A server never reads, and a link reads at most 128 bytes.
+//   - Nothing that arrives is stored. A link reads at most 128 bytes, and a server one byte, to see whether a
+//     connection has ended, when it matters.
 //   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
 //   - If a listener, a connection or a dialer panics or calls runtime.Goexit, it has failed. That ends nothing else.
 //   - A connection that blocks when it is closed delays no caller of this package.
@@ -41,6 +43,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"time"
 )
 
 // An Outcome is what one attempt to reach a peer has shown.
@@ -85,6 +89,28 @@ func guarded(f func() error) (err error) {
 // hangUp closes a connection. The caller holds no lock, because closing may take time: a TLS
 // connection sends a last message.
 func hangUp(conn net.Conn) { _ = guarded(conn.Close) }
+
+// stands reports whether a connection does not end before that time. Nobody else reads it. A byte that was sent is lost,
+// and shows that somebody is there.
+func stands(conn net.Conn, by time.Time) bool {
+	err := guarded(func() error {
+		if err := conn.SetReadDeadline(by); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	})
+	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// hostOf returns the host at the other side of a connection; empty: it is not known.
+func hostOf(conn net.Conn) (host string) {
+	_ = guarded(func() (err error) {
+		host, _, err = net.SplitHostPort(conn.RemoteAddr().String())
+		return err
+	})
+	return host
+}
 
 // keepAlive makes the kernel probe a quiet connection, with Go's default times, even if a listener
 // or a dialer has turned that off. A machine that loses its power or its network closes nothing.

@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		runPeers(n)
 		return
 	}
+	if config := os.Getenv(peerVariable); config != "" {
+		runPeer(config)
+		return
+	}
 	fixture.SideBySide()
 	goleak.VerifyTestMain(m)
 }
@@ -67,13 +71,23 @@ type watcher struct {
 	results chan Result
 }
 
-// watch returns links without a peer, until the test ends.
-func watch(t testing.TB, dial Dialer) *watcher { return watchFrom(t, "", dial) }
+// watch returns links without a peer, until the test ends. The watcher has no server, so it believes no refusal.
+func watch(t testing.TB, dial Dialer) *watcher { return watchFrom(t, nil, dial) }
 
-// watchFrom does the same for a watcher that has a server at the address own.
-func watchFrom(t testing.TB, own string, dial Dialer) *watcher {
+// watchAsServer does the same for a watcher that has a server.
+func watchAsServer(t testing.TB, dial Dialer) *watcher {
+	return watchFrom(t, serve(t, listen(t), "w-1"), dial)
+}
+
+// watchFrom does the same for a watcher that has this server; nil: none.
+func watchFrom(t testing.TB, own *served, dial Dialer) *watcher {
 	w := &watcher{results: make(chan Result, 10_000)}
-	w.Links = NewLinks(own, dial, counted(&w.wg, &w.running), func(r Result) { w.results <- r })
+	report := func(r Result) { w.results <- r }
+	if own == nil {
+		w.Links = NewLinks("", nil, dial, counted(&w.wg, &w.running), report)
+	} else {
+		w.Links = NewLinks(own.address, own.Server, dial, counted(&w.wg, &w.running), report)
+	}
 	t.Cleanup(func() {
 		w.Close()
 		w.wg.Wait()

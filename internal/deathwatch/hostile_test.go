@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
 	"net"
 	"testing"
@@ -43,14 +44,15 @@ func certified(t testing.TB) (server, peer *tls.Config) {
 	return server, &tls.Config{RootCAs: roots}
 }
 
-// TestTLS: a listener and a dialer of TLS work like those of TCP. A peer without the certificate of
-// the server is Silent, except for a refusal.
+// TestTLS: a listener and a dialer of TLS work like those of TCP. To a watcher without the certificate of the server,
+// the server is Silent, until it refuses connections. A watcher that does not reach even itself believes no refusal.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	server, peer := certified(t)
 	s := serve(t, tls.NewListener(listen(t), server), "a-1")
-	good := watch(t, (&tls.Dialer{Config: peer}).DialContext)
-	late := watch(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+	own := serve(t, tls.NewListener(listen(t), server), "w-1")
+	good := watchFrom(t, own, (&tls.Dialer{Config: peer}).DialContext)
+	late := watchFrom(t, own, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -59,7 +61,7 @@ func TestTLS(t *testing.T) {
 		config.ServerName = "127.0.0.1"
 		return tls.Client(conn, config), nil // its handshake is a part of the first read
 	})
-	stranger, plain := watch(t, new(tls.Dialer).DialContext), watch(t, nil)
+	stranger, plain := watchFrom(t, own, new(tls.Dialer).DialContext), watchAsServer(t, nil)
 	for _, w := range []*watcher{good, late, stranger, plain} {
 		w.Watch("a-1", s.address)
 	}
@@ -69,8 +71,10 @@ func TestTLS(t *testing.T) {
 	stranger.only(t, Silent, 50*time.Millisecond)
 	plain.only(t, Silent, 50*time.Millisecond)
 	s.Close()
-	for _, w := range []*watcher{good, late, stranger, plain} {
+	for _, w := range []*watcher{good, late, plain} {
 		w.expect(t, "a-1", Refused)
+	}
+	for !errors.Is(stranger.expect(t, "a-1", Silent).Err, ErrSelf) {
 	}
 }
 

@@ -47,12 +47,13 @@ type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // because a process that is killed may close its connections before its listener: the first dial
 // can still be accepted, and then be reset.
 type Links struct {
+	server *Server // the watcher's own; nil: it has none
 	dial   Dialer
 	start  func(func())
 	report func(Result)
 
 	mu      sync.Mutex
-	own     string           // the address of the watcher's own server; empty: it has none
+	own     string           // the address of that server; empty: it has none, or has failed
 	idle    *sync.Cond       // a report has returned
 	links   map[string]*link // by peer, without those that have ended
 	reports int              // how many calls of report are under way
@@ -64,6 +65,7 @@ type link struct {
 	peer, address string
 	ctx           context.Context // ends with the link
 	cancel        context.CancelFunc
+	host          string // where the peer has answered last, without the port; only its goroutine reads it
 
 	// Guarded by Links.mu:
 	ended     bool     // nothing is reported any more
@@ -74,18 +76,17 @@ type link struct {
 // NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
 // start runs its argument on a goroutine; the caller waits for these goroutines after Close.
 //
-// The address own is that of the watcher's own [Server], or empty. A refusal is reported as Refused only if the
-// watcher then reaches its own address: otherwise it is the watcher's machine, or a proxy on it, that refuses
-// connections to everybody. The outcome is Silent then, with [ErrSelf].
+// The server is the watcher's own, and own its address; nil and empty: the watcher has none. Without them no refusal
+// is reported as Refused, because it may come from the watcher's own side: see [Links.Deaf] and doubt.go.
 //
 // The function report is called on the goroutine of a link. It must return soon. It must neither
 // call Watch, Drop or Close nor wait for a goroutine that does: these wait for a report that is
 // under way.
-func NewLinks(own string, dial Dialer, start func(func()), report func(Result)) *Links {
+func NewLinks(own string, server *Server, dial Dialer, start func(func()), report func(Result)) *Links {
 	if dial == nil {
 		dial = dialEach
 	}
-	l := &Links{own: own, dial: dial, start: start, report: report, links: map[string]*link{}}
+	l := &Links{own: own, server: server, dial: dial, start: start, report: report, links: map[string]*link{}}
 	l.idle = sync.NewCond(&l.mu)
 	return l
 }
@@ -221,21 +222,18 @@ func (l *Links) left(k *link) {
 // attempt dials a peer and reads its answer. It returns the connection if the peer is confirmed.
 func (l *Links) attempt(k *link) (net.Conn, Result) {
 	conn, err := l.connect(k, k.address)
-	if err != nil {
-		if refuses(err) {
-			if self := l.reachesItself(k); self != nil {
-				err := fmt.Errorf("%w (%w), so this proves nothing: %w", ErrSelf, self, err)
-				return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
-			}
-			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
+	switch {
+	case err == nil:
+	case refuses(err):
+		if doubt := l.doubt(k); doubt != nil {
+			err = fmt.Errorf("%w, so this proves nothing: %w", doubt, err)
+			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 		}
+		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
+	default:
 		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 	}
-	var as string
-	err = guarded(func() (err error) {
-		as, err = ask(conn)
-		return err
-	})
+	as, err := ask(conn)
 	switch {
 	case err != nil:
 		l.release(k, conn)
@@ -244,36 +242,8 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 		l.release(k, conn)
 		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Other, As: as}
 	}
+	k.host = hostOf(conn)
 	return conn, Result{Peer: k.peer, Address: k.address, Outcome: Confirmed, As: as}
-}
-
-// ErrSelf means that a watcher does not reach its own address, so no refusal proves anything.
-var ErrSelf = errors.New("this worker does not reach its own address")
-
-// Deaf ends the checks of the watcher's own address, because its server has failed.
-func (l *Links) Deaf() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.own = ""
-}
-
-// reachesItself returns an error if the watcher does not reach its own server.
-func (l *Links) reachesItself(k *link) error {
-	l.mu.Lock()
-	own := l.own
-	l.mu.Unlock()
-	if own == "" {
-		return nil
-	}
-	conn, err := l.connect(k, own)
-	if err != nil {
-		return err
-	}
-	defer l.release(k, conn)
-	return guarded(func() error {
-		_, err := ask(conn)
-		return err
-	})
 }
 
 // connect dials an address. The connection belongs to the link from then on.
@@ -337,16 +307,18 @@ func (l *Links) begin(k *link) bool {
 }
 
 // ask reads the answer of a peer within readTime. From then on the connection has no time limit.
-func ask(conn net.Conn) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(readTime)); err != nil {
-		return "", err
-	}
-	as, err := readAnswer(conn)
-	if err != nil {
-		return "", err
-	}
-	keepAlive(conn)
-	return as, conn.SetDeadline(time.Time{})
+func ask(conn net.Conn) (as string, err error) {
+	err = guarded(func() (err error) {
+		if err = conn.SetDeadline(time.Now().Add(readTime)); err != nil {
+			return err
+		}
+		if as, err = readAnswer(conn); err != nil {
+			return err
+		}
+		keepAlive(conn)
+		return conn.SetDeadline(time.Time{})
+	})
+	return as, err
 }
 
 // wait waits until a connection ends or the peer sends anything, and returns how long that took.

@@ -20,7 +20,7 @@ import (
 // TestDeathIsSeen: a worker that was confirmed is refused within 200 ms after it has closed its server.
 func TestDeathIsSeen(t *testing.T) {
 	quickest(t, 200*time.Millisecond, func() time.Duration {
-		s, w := serve(t, listen(t), "a-1"), watch(t, nil)
+		s, w := serve(t, listen(t), "a-1"), watchAsServer(t, nil)
 		w.Watch("a-1", s.address)
 		w.expect(t, "a-1", Confirmed)
 		w.quiet(t, 50*time.Millisecond)
@@ -36,42 +36,6 @@ func TestDeathIsSeen(t *testing.T) {
 		w.only(t, Refused, 200*time.Millisecond)
 		return took
 	})
-}
-
-// TestRefusedByOnesOwnMachine: the watcher's machine, or a proxy on it, refuses all connections. Nothing is proven
-// until the watcher reaches its own server again.
-func TestRefusedByOnesOwnMachine(t *testing.T) {
-	t.Parallel()
-	var refuses atomic.Bool
-	var last atomic.Pointer[net.Conn]
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if refuses.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err == nil {
-			last.Store(&conn)
-		}
-		return conn, err
-	}
-	self, peer := serve(t, listen(t), "w-1"), serve(t, listen(t), "a-1")
-	w := watchFrom(t, self.address, dial)
-	w.Watch("a-1", peer.address)
-	w.expect(t, "a-1", Confirmed)
-	refuses.Store(true)
-	_ = (*last.Load()).Close()
-	if r := w.expect(t, "a-1", Silent); !errors.Is(r.Err, ErrSelf) {
-		t.Errorf("reported: %v", r.Err)
-	}
-	w.only(t, Silent, 300*time.Millisecond)
-	refuses.Store(false)
-	w.expect(t, "a-1", Confirmed)
-	peer.Close()
-	w.expect(t, "a-1", Refused)
-	w.Deaf()
-	self.Close()
-	for w.next(t).Outcome != Refused { // a report of before may still wait
-	}
 }
 
 func TestOtherIncarnation(t *testing.T) {
@@ -274,7 +238,7 @@ func TestNameWithSeveralAddresses(t *testing.T) {
 }
 
 func TestHostName(t *testing.T) {
-	s, w := serve(t, listen(t), "a-1"), watch(t, nil)
+	s, w := serve(t, listen(t), "a-1"), watchAsServer(t, nil)
 	_, port, _ := net.SplitHostPort(s.address)
 	w.Watch("a-1", "localhost:"+port)
 	w.expect(t, "a-1", Confirmed)
@@ -356,7 +320,7 @@ func TestNoReportAfterDrop(t *testing.T) {
 	var watched atomic.Bool
 	var late atomic.Int32
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
-	l := NewLinks("", dial, wg.Go, func(Result) {
+	l := NewLinks("", nil, dial, wg.Go, func(Result) {
 		if !watched.Load() {
 			late.Add(1)
 		}
@@ -399,7 +363,7 @@ func TestEndWaitsForReports(t *testing.T) {
 				var wg sync.WaitGroup
 				over := false
 				dial := func(context.Context, string, string) (net.Conn, error) { return nil, io.EOF }
-				l := NewLinks("", dial, wg.Go, func(Result) {
+				l := NewLinks("", nil, dial, wg.Go, func(Result) {
 					time.Sleep(time.Minute)
 					over = true
 				})

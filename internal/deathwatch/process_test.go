@@ -36,6 +36,27 @@ func runPeers(count string) {
 	io.Copy(io.Discard, os.Stdin)
 }
 
+// peerVariable makes the test binary run a peer: its incarnation, its address, and the address of a worker w-1 to which
+// it keeps a connection.
+const peerVariable = "DEATHWATCH_PEER"
+
+// runPeer runs a peer until it is killed.
+func runPeer(config string) {
+	var inc, address, watched string
+	if _, err := fmt.Sscan(config, &inc, &address, &watched); err != nil {
+		panic(err)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		panic(err)
+	}
+	start := func(f func()) { go f() }
+	s := NewServer(l, func() {})
+	s.Answer(inc)
+	NewLinks(address, s, nil, start, func(Result) {}).Watch("w-1", watched)
+	panic(s.Serve(start))
+}
+
 // startPeers starts a process of n peers, and returns it with their addresses.
 func startPeers(t *testing.T, n int) (*exec.Cmd, []string) {
 	t.Helper()
@@ -66,14 +87,16 @@ func startPeers(t *testing.T, n int) (*exec.Cmd, []string) {
 	return cmd, addresses
 }
 
-// TestKilledProcess: the death of a process that is killed is seen at once, because its kernel
-// closes its sockets.
+// TestKilledProcess: the death of a process that is killed is seen at once, because its kernel closes its sockets and
+// the other peer answers.
 func TestKilledProcess(t *testing.T) {
 	quickest(t, 300*time.Millisecond, func() time.Duration {
 		cmd, addresses := startPeers(t, 1)
-		w := watch(t, nil)
+		w := watchAsServer(t, nil)
 		w.Watch("p-0", addresses[0])
 		w.expect(t, "p-0", Confirmed)
+		w.Watch("b-1", serve(t, listen(t), "b-1").address)
+		w.expect(t, "b-1", Confirmed)
 		began := time.Now()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)

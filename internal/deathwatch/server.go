@@ -26,6 +26,7 @@ const (
 	maxAnswering = 64               // the most connections that are being answered
 	maxKept      = 128              // the most connections that are kept after their answer
 	smallBuffer  = 4 << 10          // the receive buffer of a kept connection
+	endTime      = time.Second / 20 // how long a kept connection may take to show that it was closed
 	firstRetry   = 5 * time.Millisecond
 	lastRetry    = time.Second
 )
@@ -34,9 +35,9 @@ const (
 //
 // A goroutine answers a connection and ends within a second. Then the connection is kept, without a
 // goroutine. The server authenticates nobody, so it limits the number of both kinds of connections.
-// It reads nothing, and closes the oldest kept connection for a new one. A peer whose connection was
-// closed dials again. So a hostile client can hide a worker from its peers for a while, but it
-// cannot make them believe that the worker is dead.
+// It reads nothing, unless it has to know whether a connection has ended, and closes the oldest kept
+// connection for a new one. A peer whose connection was closed dials again. So a hostile client can
+// hide a worker from its peers for a while, but it cannot make them believe that the worker is dead.
 type Server struct {
 	listener net.Listener
 	visited  func()
@@ -208,6 +209,21 @@ func (s *Server) settle(v *visit, inc string, ok bool) net.Conn {
 	oldest := s.kept[0]
 	s.kept = append(s.kept[:0], s.kept[1:]...)
 	return oldest
+}
+
+// hears reports whether a connection that was kept has not reached its end. If there are some from that host, only these
+// count. Otherwise all do, because an address may be translated on the way. A connection that has just been closed at
+// the other side has a moment to show that.
+func (s *Server) hears(host string) bool {
+	s.mu.Lock()
+	kept := slices.Clone(s.kept)
+	s.mu.Unlock()
+	from := slices.DeleteFunc(slices.Clone(kept), func(conn net.Conn) bool { return hostOf(conn) != host })
+	if len(from) > 0 {
+		kept = from
+	}
+	by := time.Now().Add(endTime)
+	return slices.ContainsFunc(kept, func(conn net.Conn) bool { return stands(conn, by) })
 }
 
 // Answer sets the incarnation to answer from now on. Without one, new connections are closed without

@@ -18,7 +18,8 @@ import (
 //
 // The shell keeps the connections: Link asks for one, and Linked reports each attempt to make it. An attempt
 // proves a death only if the address has answered as this worker before, and now refuses connections or
-// answers as another incarnation. Everything else proves nothing: a closed connection, silence, an error.
+// answers as another incarnation. Everything else proves nothing: a closed connection, silence, an error. Nor does a
+// refusal that may come from this worker's own side: the shell looks at another peer before it reports one.
 //
 // Called by the fleet and the peers: of and any; and by the spine: linked with each attempt, visited with each
 // connection of another worker, and lapse, adjust, keep and looks in each step.

@@ -45,6 +45,13 @@ func (w *state) reaches(link engine.Link) bool {
 	return !to.dead && to.answers == link.Peer
 }
 
+// asks reports whether a refusal of a peer counts: another peer answers, or there is none.
+func (n *node) asks(at int) bool {
+	return len(n.wires) == 1 || slices.ContainsFunc(n.wires, func(l wire) bool {
+		return l.Peer != n.wires[at].Peer && n.w.reaches(l.Link)
+	})
+}
+
 // wireMoves are what a worker may be told about its peers.
 func (n *node) wireMoves() (all []move) {
 	i := n.i
@@ -57,6 +64,7 @@ func (n *node) wireMoves() (all []move) {
 		case l.told && reaches:
 			all = append(all, move{name + " learns that " + l.Address + " lives", func(w *state) { w.nodes[i].tell(at, engine.Answers) }})
 		case l.told:
+		case !reaches && !n.asks(at):
 		case !reaches:
 			all = append(all, move{name + " learns that " + l.Address + " is dead", func(w *state) { w.nodes[i].tell(at, engine.Refuses) }})
 		case n.w.left.Proofs > 0:

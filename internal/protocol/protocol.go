@@ -17,8 +17,8 @@
 //	Release        held                     free                the holder
 //	Discard        held, no checkpoint      removed             the holder
 //	Finish         held                     finished            the holder
-//	ForceRelease   held                     free                an operator
-//	Reassign       held                     free, reserved      an operator
+//	ForceRelease   held, reserved           free                an operator
+//	Reassign       held, reserved           free, reserved      an operator
 //	Quarantine     free, held               quarantined         an operator, a worker
 //	Unquarantine   quarantined              free                an operator
 //	Rewind         free, quarantined,       free, quarantined   an operator
@@ -255,21 +255,22 @@ func Finish(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write,
 	return giveUp(r, "finish", h, lease.Owner{}, e, s, func(next *lease.Row) { next.Finished = true })
 }
 
-// ForceRelease takes the shard from its owner, and leaves it without one.
+// ForceRelease takes the shard from its owner, and leaves it without one. If nobody holds the shard, it ends a
+// reservation.
 func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	const name = "force-release"
 	if err := seen(r, name, c); err != nil {
 		return lease.Write{}, err
 	}
-	if r.Owner.IsZero() {
+	if r.Owner.IsZero() && r.Reserved.IsZero() {
 		return lease.Write{}, rule(r, name, ErrNotHeld)
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, nil)
 }
 
 // Reassign takes the shard from its owner, leaves it without an owner, and reserves it for the workers or
-// sessions with one name. No store refuses a claim because of the reservation: engines with other names
-// make no claim while it lasts.
+// sessions with one name. If nobody holds the shard, it replaces a reservation. No store refuses a claim because of
+// the reservation: engines with other names make no claim while it lasts.
 func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Write, error) {
 	const name = "reassign"
 	if err := seen(r, name, c); err != nil {
@@ -278,7 +279,7 @@ func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Writ
 	if err := to.Validate(); err != nil {
 		return lease.Write{}, err
 	}
-	if r.Owner.IsZero() {
+	if r.Owner.IsZero() && r.Reserved.IsZero() {
 		return lease.Write{}, rule(r, name, ErrNotHeld)
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "reassigned"), s, func(next *lease.Row) {

@@ -36,6 +36,7 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 	finished := next(t)(protocol.Finish(a, ha, checkpoint.Mark{}, stamp()))
 	aside := next(t)(protocol.Quarantine(free, command(free), lease.ReasonFailed, stamp()))
 	gone := next(t)(protocol.Remove(free, command(free), stamp()))
+	released := next(t)(protocol.ForceRelease(a, command(a), stamp()))
 	ten := next(t)(protocol.Commit(a, ha, at("10"), stamp()))
 	older := handle(a)
 	older.Generation++
@@ -68,6 +69,7 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"yield as released":                     {errOf(protocol.Yield(a, ha, owner("b"), protocol.End{Reason: lease.ReasonReleased}, stamp())), protocol.ErrReason},
 		"force-release of a free row":           {errOf(protocol.ForceRelease(free, command(free), stamp())), protocol.ErrNotHeld},
 		"reassign a free row":                   {errOf(protocol.Reassign(free, command(free), lease.Reservation{For: "b", Lasts: time.Second}, stamp())), protocol.ErrNotHeld},
+		"force-release twice":                   {errOf(protocol.ForceRelease(released, command(released), stamp())), protocol.ErrNotHeld},
 		"reassign seen under another":           {errOf(protocol.Reassign(a, command(free), lease.Reservation{For: "b", Lasts: time.Second}, stamp())), lease.ErrOutdated},
 		"reassign to nobody":                    {errOf(protocol.Reassign(a, command(a), lease.Reservation{Lasts: time.Second}, stamp())), checkpoint.ErrInvalid},
 		"reassign for no time":                  {errOf(protocol.Reassign(a, command(a), lease.Reservation{For: "b"}, stamp())), checkpoint.ErrInvalid},
@@ -589,6 +591,22 @@ func TestNamesAtTheirEdge(t *testing.T) {
 	}
 	if _, err := protocol.Begin("g", "s", strings.Split("abcdefghi", ""), "", stamp()); !errors.Is(err, checkpoint.ErrInvalid) {
 		t.Errorf("nine parents: %v", err)
+	}
+}
+
+// TestReservationIsReplaced: commands that take a shard from its owner also take it from a reservation.
+func TestReservationIsReplaced(t *testing.T) {
+	held := fixture.Held(t, "a")
+	c := func(r lease.Row) protocol.Command { return protocol.Command{Seen: r.Generation, By: "op"} }
+	first, second := lease.Reservation{For: "nobody", Lasts: time.Hour}, lease.Reservation{For: "b", Lasts: time.Minute}
+	reserved := next(t)(protocol.Reassign(held, c(held), first, stamp()))
+	again := next(t)(protocol.Reassign(reserved, c(reserved), second, stamp()))
+	if again.Reserved != second || !again.Owner.IsZero() || again.Generation != reserved.Generation+1 || again.Last.From != "" {
+		t.Errorf("reassigned to %v", again)
+	}
+	released := next(t)(protocol.ForceRelease(again, c(again), stamp()))
+	if !released.Reserved.IsZero() || !released.Owner.IsZero() || released.Generation != again.Generation+1 || released.Last.Did != "released" {
+		t.Errorf("released to %v", released)
 	}
 }
 

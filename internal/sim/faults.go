@@ -61,6 +61,7 @@ const (
 	BusyHost
 	Unreachable
 	Mistaken
+	Meshed
 	faultKinds // how many there are
 )
 
@@ -154,6 +155,7 @@ func kinds() [faultKinds]kind {
 		BusyHost:        {"busy host", 0, every, nil, nil, onHosts},                              // a process starts in which every step takes a while, so that inputs queue
 		Unreachable:     {"unreachable", 1, watchful, misreport, tellTruth, nil},                 // for a while, one node's address does not answer
 		Mistaken:        {"mistaken", 1, watchful, misreport, tellTruth, nil},                    // for a while, the address of a node that lives refuses connections, or another incarnation answers there
+		Meshed:          {"meshed", 1, watchful, mesh, unmesh, nil},                              // for a while, the sidecar of one node refuses all connections that the node makes
 	}
 }
 

@@ -64,11 +64,12 @@ type faults struct {
 	backup   backup
 	planner  bool                     // the next worker that writes a plan is paused in the middle
 	lies     map[string]engine.Shown  // what the addresses of some nodes show instead of the truth
+	meshed   map[string]bool          // nodes all of whose connections are refused
 	mistaken map[string]time.Duration // until when an address last seemed to prove the death of its node
 }
 
 func newFaults(w *world) faults {
-	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, mistaken: map[string]time.Duration{}}
+	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, meshed: map[string]bool{}, mistaken: map[string]time.Duration{}}
 }
 
 // begin makes faults happen until that time.
@@ -263,9 +264,32 @@ func misreport(f *faults, of Fault, n *node) (time.Duration, bool) {
 
 func tellTruth(f *faults, n *node) { delete(f.lies, n.Name) }
 
-// lie returns what an attempt to reach a node shows.
-func (f *faults) lie(_, to *virtual.Process, truth engine.Shown) engine.Shown {
+// mesh makes the sidecar of a node refuse all connections that the node makes from now on.
+func mesh(f *faults, _ Fault, n *node) (time.Duration, bool) {
+	if f.meshed[n.Name] || !n.Up() {
+		return 0, false
+	}
+	f.meshed[n.Name] = true
+	for _, other := range f.w.nodes {
+		if other != n {
+			f.w.wires.Cut(&other.Process)
+		}
+	}
+	return f.upTo(3), true
+}
+
+func unmesh(f *faults, n *node) { delete(f.meshed, n.Name) }
+
+// lie is what an attempt of one node to reach another shows. The refusals of a sidecar are no excuse for an eviction,
+// unless there is no other node that could be asked.
+func (f *faults) lie(from, to *virtual.Process, truth engine.Shown) engine.Shown {
 	shows, lies := f.lies[to.Name]
+	if f.meshed[from.Name] {
+		if from.Peers() > 1 {
+			return engine.Refuses
+		}
+		shows, lies = engine.Refuses, true
+	}
 	if !lies {
 		return truth
 	}

@@ -104,8 +104,35 @@ func (w *Wires) visit(address string) {
 	}
 }
 
-// show returns what an attempt shows.
-func (w *Wires) show(from *Process, to engine.Link) (shown engine.Shown) {
+// show returns what an attempt shows. As in package deathwatch, a refusal shows nothing unless another peer answers. If
+// there is no other peer, it shows nothing while the peer has a connection to this process.
+func (w *Wires) show(from *Process, to engine.Link) engine.Shown {
+	shown := w.look(from, to)
+	if shown == engine.Refuses && !w.confirmed(from, to) {
+		return engine.Silent
+	}
+	return shown
+}
+
+// confirmed reports whether a refusal counts.
+func (w *Wires) confirmed(from *Process, refused engine.Link) bool {
+	for _, peer := range slices.Sorted(maps.Keys(from.links)) {
+		if peer != refused.Peer && w.look(from, from.links[peer].link) == engine.Answers {
+			return true
+		}
+	}
+	return from.Peers() == 1 && !slices.ContainsFunc(w.all, func(p *Process) bool {
+		return p.Name == refused.Address && slices.ContainsFunc(slices.Collect(maps.Values(p.links)), func(l *wire) bool {
+			return l.made && l.link.Address == from.Name
+		})
+	})
+}
+
+// Peers returns how many peers the process keeps connections to, or tries to.
+func (p *Process) Peers() int { return len(p.links) }
+
+// look returns what a dial shows.
+func (w *Wires) look(from *Process, to engine.Link) (shown engine.Shown) {
 	for _, p := range w.all {
 		if p.Name != to.Address {
 			continue

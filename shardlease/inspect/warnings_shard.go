@@ -90,7 +90,7 @@ func (f *findings) unclaimed(s *Shard) {
 		limit += of.Lasts
 	} else if of.For != "" {
 		text = fmt.Sprintf("the shard is reserved for %v for a worker with the name %q, which is not there", of.Lasts, of.For)
-		help = fmt.Sprintf("Start a worker with that name, or end the reservation: `shardlease quarantine %s --why \"…\"`, then `shardlease unquarantine`.", quoted(s.Name))
+		help = fmt.Sprintf("Start a worker with that name, or end the reservation: `shardlease release %s --why \"…\"`.", quoted(s.Name))
 	}
 	age := s.Since
 	if !age.Observed && age.D > oldest.D { // no worker could claim it before

@@ -21,7 +21,7 @@ func reserve(t *testing.T) (held, reserved lease.Row) {
 }
 
 // TestOnlyACommandReserves: a reservation begins with the transfer in which a command takes a shard from
-// its owner. No other write of a row may contain one.
+// its owner, or from an earlier reservation. No other write of a row may contain one.
 func TestOnlyACommandReserves(t *testing.T) {
 	held, reserved := reserve(t)
 	released := fixture.Write(t)(protocol.ForceRelease(held, protocol.Command{Seen: held.Generation, By: "op"}, fixture.Stamp()))
@@ -32,7 +32,15 @@ func TestOnlyACommandReserves(t *testing.T) {
 		w.Next = next
 		return w
 	}
-	for name, w := range map[string]lease.Write{"a forced release": released, "a rewind": rewound, "a rewind as a reassignment": reassigned(rewound)} {
+	free := rewound.Next.(lease.Row)
+	quarantined := fixture.Write(t)(protocol.Quarantine(free, protocol.Command{Seen: free.Generation, By: "op"}, lease.ReasonForced, fixture.Stamp()))
+	ofFree := quarantined.Next.(lease.Row)
+	ofFree.Quarantined = false
+	quarantined.Next = ofFree
+	for name, w := range map[string]lease.Write{
+		"a forced release": released, "a rewind": rewound, "a rewind as a reassignment": reassigned(rewound),
+		"a reassignment of a free shard": reassigned(quarantined),
+	} {
 		next := w.Next.(lease.Row)
 		next.Reserved = reservation
 		w.Next = next

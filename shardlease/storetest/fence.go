@@ -191,6 +191,9 @@ func reservationEnds(b *bench) {
 		"rewind": func(r lease.Row, c protocol.Command) (lease.Write, error) {
 			return protocol.Rewind(r, c, mark("1"), b.stamp())
 		},
+		"force-release": func(r lease.Row, c protocol.Command) (lease.Write, error) {
+			return protocol.ForceRelease(r, c, b.stamp())
+		},
 		"remove": func(r lease.Row, c protocol.Command) (lease.Write, error) { return protocol.Remove(r, c, b.stamp()) },
 	} {
 		b.store = b.open(b.T)

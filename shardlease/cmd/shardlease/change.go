@@ -25,7 +25,7 @@ with exit code 4: look at it again, and decide again.`
 type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
 
 // Terms are the check of the flags of a command. They return how the flags change the shard: the end of
-// the question whether to change it, and the name of the worker that gets it, if only one may.
+// the question whether to change it, and the name of a worker that has to have a seat for it, if any.
 type terms func() (how, to string, err error)
 
 // changeCommand returns a command that changes one lease row. The words complete the sentences "This will
@@ -73,8 +73,8 @@ func heldBy(row lease.Row) string {
 }
 
 // agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the
-// vocabulary of the group. It reports a worker --to that has no seat: that is no error, because the worker may
-// come later, but nobody processes the shard until then, and the name may be mistyped.
+// vocabulary of the group. If the worker to has no seat, the change is refused: the name may be mistyped, and nobody
+// would process the shard.
 func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
 	s, of, err := p.lookAt(ctx, shard)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how
 	}
 	row, called := of.Row, wordsOf(s)
 	if to != "" && !slices.Contains(workerNames(s), to) {
-		fmt.Fprintf(p.problems, "shardlease: no %s named %s has a seat now\n", called.worker, quoted(to))
+		return row, called, missing("no %s named %s has a seat now, so nobody would process the %s; add --absent if the %[1]s will come", called.worker, quoted(to), called.shard)
 	}
 	if o.generation != 0 && o.generation != row.Generation {
 		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
@@ -99,7 +99,8 @@ func (p *program) releaseCommand() *cobra.Command {
 	return p.changeCommand(&cobra.Command{
 		Use: "release SHARD", Short: "Takes a shard from its owner",
 		Long: `Takes a shard from its owner; any worker may claim it, also the former owner. It is for an owner that is
-dead or whose handler hangs. The late writes of the former owner are refused.` + aboutChanges,
+dead or whose handler hangs. The late writes of the former owner are refused. If nobody holds the shard, the
+command ends its reservation.` + aboutChanges,
 		Example: "  shardlease release shard-7 --why \"handler hangs\"\n  shardlease release shard-7 --why \"handler hangs\" --generation 41 --yes",
 	}, "release", "released", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.ForceRelease(ctx, row.Shard, row.Generation, why)
@@ -111,10 +112,12 @@ func (p *program) reassignCommand() *cobra.Command {
 		Use: "reassign SHARD", Short: "Takes a shard from its owner, and reserves it for another worker",
 		Long: `Takes a shard from its owner, and reserves it for the worker or session --to. No other one claims the shard
 until the time --for is over, or until another command changes the shard. The command is for an owner that is
-dead or whose handler hangs. In a group of workers it also pins the shard for the same time.` + aboutChanges,
+dead or whose handler hangs, and for a shard that is reserved for the wrong name. In a group of workers it also
+pins the shard for the same time.` + aboutChanges,
 		Example: "  shardlease reassign shard-7 --to worker-3 --why \"handler hangs\"",
 	}
 	to := c.Flags().String("to", "", "the `NAME` of the worker or session for which the shard is reserved")
+	absent := c.Flags().Bool("absent", false, "the worker or session --to may have no seat yet")
 	within := c.Flags().Duration("for", time.Minute, "how long no other worker or session claims the shard")
 	check := func() (how, name string, err error) {
 		if err := (lease.Reservation{For: *to, Lasts: time.Millisecond}).Validate(); err != nil {
@@ -123,7 +126,11 @@ dead or whose handler hangs. In a group of workers it also pins the shard for th
 		if err := (lease.Reservation{For: *to, Lasts: within.Truncate(time.Millisecond)}).Validate(); err != nil {
 			return "", "", usage("--for must be from 1ms to 24h")
 		}
-		return fmt.Sprintf(" to %s, and keep it from all others for %v", quoted(*to), *within), *to, nil
+		how = fmt.Sprintf(" to %s, and keep it from all others for %v", quoted(*to), *within)
+		if *absent {
+			return how, "", nil
+		}
+		return how, *to, nil
 	}
 	return p.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Reassign(ctx, row.Shard, row.Generation, *to, *within, why)

@@ -46,10 +46,10 @@ func shardIncidents() []incident {
 	}, {
 		code: inspect.CodeUnclaimed, level: "ERROR", watch: 20 * time.Second, within: 40 * time.Second, // reserved for a worker that does not run
 		cause: func(s *scene) {
-			s.types("reassign", "shard-0", "--to", "d", "--for", "1h")
+			s.types("reassign", "shard-0", "--to", "d", "--absent", "--for", "1h")
 			s.types("lift", "pin", "shard-0")
 		},
-		mend: func(s *scene) { s.types("quarantine", "shard-0"); s.types("unquarantine", "shard-0") },
+		mend: func(s *scene) { s.types("release", "shard-0") },
 		over: 30 * time.Second,
 	}, {
 		code: inspect.CodeQuarantined, level: "ERROR", watch: 0, within: time.Minute,
