@@ -230,95 +230,124 @@ func TestInvalidWishes(t *testing.T) {
 	}
 }
 
-// TestLiftAll: all wishes end, except the looks of commands, and also if their record cannot be read.
-// Such a record is deleted only if nobody has written it since it was read; an answer that is lost does
-// not matter; and LiftAll does not try forever.
+// A wishList is the record of the wishes of a group, as an operator and other programs change it.
+type wishList struct {
+	t    *testing.T
+	link *storetest.Link
+	by   shardlease.Supervisor
+}
+
+func newWishList(t *testing.T) *wishList {
+	link := storetest.NewLink(new(memstore.Store))
+	return &wishList{t, link, shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}}
+}
+
+// fill stores two wishes.
+func (l *wishList) fill() {
+	l.t.Helper()
+	must(l.t, l.by.Pause(l.t.Context(), 0, "migration"))
+	must(l.t, l.by.Drain(l.t.Context(), "a", time.Hour, "disk"))
+}
+
+func (l *wishList) stored() (w lease.Wishes) {
+	r, _ := l.link.Get(l.t.Context(), lease.Wishes{Group: "orders"}.Key())
+	w, _ = r.(lease.Wishes)
+	return w
+}
+
+// spoil makes the record unreadable until somebody writes it.
+func (l *wishList) spoil() {
+	id := l.stored().WriteID
+	l.link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
+		if r, err := send(); err != nil || r.Written() != id {
+			return r, err
+		}
+		return nil, &lease.MalformedError{Key: k, WriteID: id}
+	})
+}
+
+// TestLiftAll: all wishes end, except the looks of commands.
 func TestLiftAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		link := storetest.NewLink(new(memstore.Store))
-		s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
-		key := lease.Wishes{Group: "orders"}.Key()
-		stored := func() (w lease.Wishes) {
-			r, _ := link.Get(t.Context(), key)
-			w, _ = r.(lease.Wishes)
-			return w
-		}
-		must(t, s.LiftAll(t.Context()))
-		if id := stored().WriteID; id != "" {
+		l := newWishList(t)
+		must(t, l.by.LiftAll(t.Context()))
+		if id := l.stored().WriteID; id != "" {
 			t.Errorf("without wishes, a record was written: %s", id)
 		}
-		wish := func() {
-			must(t, s.Pause(t.Context(), 0, "migration"))
-			must(t, s.Drain(t.Context(), "a", time.Hour, "disk"))
-		}
-		wish()
-		row := held(t, link, "s", "")
-		_, err := s.ForceRelease(t.Context(), "s", row.Generation, "stuck")
+		l.fill()
+		row := held(t, l.link, "s", "")
+		_, err := l.by.ForceRelease(t.Context(), "s", row.Generation, "stuck")
 		must(t, err)
-		must(t, s.LiftAll(t.Context()))
-		if list := stored().List; len(list) != 1 || list[0].Kind != "look" {
+		must(t, l.by.LiftAll(t.Context()))
+		if list := l.stored().List; len(list) != 1 || list[0].Kind != "look" {
 			t.Errorf("after all was lifted: %v", list)
 		}
+	})
+}
 
-		wish()
-		spoilt := func(id lease.WriteID) {
-			link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
-				if r, err := send(); err != nil || r.Written() != id {
-					return r, err
-				}
-				return nil, &lease.MalformedError{Key: k, WriteID: id}
-			})
-		}
-		spoilt(stored().WriteID)
-		if err := s.Lift(t.Context(), lease.WishPause, ""); !errors.Is(err, lease.ErrMalformed) {
+// TestLiftAllOfAnUnreadableRecord: the record is deleted. An answer that is lost does not matter, and LiftAll does not
+// try forever.
+func TestLiftAllOfAnUnreadableRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newWishList(t)
+		l.fill()
+		l.spoil()
+		if err := l.by.Lift(t.Context(), lease.WishPause, ""); !errors.Is(err, lease.ErrMalformed) {
 			t.Errorf("one wish of a record that cannot be read: %v", err)
 		}
 		lost := 0
-		link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		l.link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			r, err := send()
 			if lost++; lost == 1 && w.Spoilt {
 				return nil, errDown
 			}
 			return r, err
 		})
-		must(t, s.LiftAll(t.Context()))
-		if r, err := link.Get(t.Context(), key); !errors.Is(err, lease.ErrNotFound) || lost != 2 {
+		must(t, l.by.LiftAll(t.Context()))
+		if r, err := l.link.Get(t.Context(), lease.Wishes{Group: "orders"}.Key()); !errors.Is(err, lease.ErrNotFound) || lost != 2 {
 			t.Errorf("after %d writes there is %v, %v", lost, r, err)
 		}
 
-		link.OnWrite(nil)
-		wish()
-		spoilt(stored().WriteID)
-		link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+		l.fill()
+		l.link.OnGet(func(_ context.Context, k lease.Key, _ func() (lease.Record, error)) (lease.Record, error) {
+			return nil, &lease.MalformedError{Key: k, WriteID: "another"}
+		})
+		if err := l.by.LiftAll(t.Context()); !errors.Is(err, lease.ErrMalformed) {
+			t.Errorf("a record that is never deleted: %v", err)
+		}
+		l.link.OnWrite(func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error) {
+			return nil, errDown
+		})
+		if err := l.by.LiftAll(t.Context()); !errors.Is(err, errDown) {
+			t.Errorf("a table that never answers: %v", err)
+		}
+	})
+}
+
+// TestLiftAllOfARepairedRecord: an unreadable record is deleted only if nobody has written it since it was read. The
+// wishes of a repaired one are lifted.
+func TestLiftAllOfARepairedRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newWishList(t)
+		l.fill()
+		l.spoil()
+		l.link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			if !w.Spoilt {
 				return send()
 			}
-			link.OnWrite(nil)
-			repaired := fixture.Must[lease.Wishes](t, link)(protocol.SetWishes(lease.Wishes{Group: "orders", WriteID: w.Old.Written()}, []lease.Wish{
+			l.link.OnWrite(nil)
+			repaired := fixture.Must[lease.Wishes](t, l.link)(protocol.SetWishes(lease.Wishes{Group: "orders", WriteID: w.Old.Written()}, []lease.Wish{
 				{Kind: lease.WishPause, By: "bob"},
 			}, fixture.Stamp()))
 			r, err := send()
-			if now := stored(); now.WriteID != repaired.WriteID {
+			if now := l.stored(); now.WriteID != repaired.WriteID {
 				t.Errorf("wishes that were repaired meanwhile were deleted: %v", now)
 			}
 			return r, err
 		})
-		must(t, s.LiftAll(t.Context()))
-		if list := stored().List; len(list) != 0 {
+		must(t, l.by.LiftAll(t.Context()))
+		if list := l.stored().List; len(list) != 0 {
 			t.Errorf("the repaired wishes were not lifted: %v", list)
-		}
-
-		link.OnGet(func(_ context.Context, k lease.Key, _ func() (lease.Record, error)) (lease.Record, error) {
-			return nil, &lease.MalformedError{Key: k, WriteID: "another"}
-		})
-		if err := s.LiftAll(t.Context()); !errors.Is(err, lease.ErrMalformed) {
-			t.Errorf("a record that is never deleted: %v", err)
-		}
-		link.OnWrite(func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error) {
-			return nil, errDown
-		})
-		if err := s.LiftAll(t.Context()); !errors.Is(err, errDown) {
-			t.Errorf("a table that never answers: %v", err)
 		}
 	})
 }

@@ -268,7 +268,14 @@ func TestWhatOperationsCost(t *testing.T) {
 	w, err = protocol.NextBeat(w.Next.(lease.Seat), lease.Says{}, fixture.Stamp())
 	one("beat")(w, err)
 	one("eviction")(protocol.Evict(w.Next.(lease.Seat)))
+	m.verifies(t, s, costs)
+	for _, what := range slices.Sorted(maps.Keys(costs)) {
+		fmt.Fprintf(t.Output(), "%-15s %v\n", what, costs[what])
+	}
+}
 
+// verifies checks what the first Verify of a group costs, and a later one.
+func (m *meter) verifies(t *testing.T, s lease.Store, costs map[string]bill) {
 	for _, verify := range []struct {
 		name string
 		want bill
@@ -280,8 +287,5 @@ func TestWhatOperationsCost(t *testing.T) {
 		if costs[verify.name] = total(m.since()); costs[verify.name] != verify.want {
 			t.Errorf("%s: %v, want %v", verify.name, costs[verify.name], verify.want)
 		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(costs)) {
-		fmt.Fprintf(t.Output(), "%-15s %v\n", what, costs[what])
 	}
 }

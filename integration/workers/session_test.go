@@ -76,7 +76,12 @@ func TestSessions(t *testing.T) {
 		t.Errorf("acquired at %v under %d", third.Checkpoint(), third.Generation())
 	}
 	third.Release("")
+	removedLeaseTakesTwoRequests(t, a, b, callsOfB)
+}
 
+// removedLeaseTakesTwoRequests: a session acquires a lease that another one has removed.
+func removedLeaseTakesTwoRequests(t *testing.T, a, b *shardlease.Session, callsOfB *counted) {
+	ctx := t.Context()
 	other, err := a.Acquire(ctx, "other", shardlease.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)

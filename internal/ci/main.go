@@ -5,7 +5,7 @@
 //	go run ./internal/ci full                    what must pass on main: proof, source and servers, one after the other
 //	go run ./internal/ci proof|source|servers    one part of full; servers needs root, on a Debian machine with Go, Node and Java
 //	go run ./internal/ci nightly                 the long runs: some hours
-//	go run ./internal/ci measure PKG…            the size of packages
+//	go run ./internal/ci measure                 what is beyond a limit of size; the sizes of all folders
 //
 // CONTRIBUTING.md has the minutes of each. The command exits with code 1 after the first step that fails. A suite that
 // skips its tests fails.
@@ -30,11 +30,11 @@ func ci(args []string) error {
 	plans := map[string]func(modules []string) []step{
 		"fast": fast, "full": full, "proof": proof, "source": source, "servers": servers, "nightly": nightly,
 	}
-	switch {
-	case len(args) > 1 && args[0] == "measure":
-		return measure(os.Stdout, args[1:])
+	switch write := len(args) == 2 && args[1] == "-write"; {
+	case len(args) > 0 && args[0] == "measure" && (len(args) == 1 || write):
+		return measure(os.Stdout, ".", write)
 	case len(args) != 1 || plans[args[0]] == nil:
-		return fmt.Errorf("usage: go run ./internal/ci fast|full|proof|source|servers|nightly, or go run ./internal/ci measure PKG…")
+		return fmt.Errorf("usage: go run ./internal/ci fast|full|proof|source|servers|nightly, or go run ./internal/ci measure [-write]")
 	}
 	if err := os.Setenv("CI", "true"); err != nil { // tests that need the history of main then fail without it
 		return err

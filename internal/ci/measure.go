@@ -1,159 +1,98 @@
 package main
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/scanner"
-	"go/token"
 	"io"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/tabwriter"
 )
 
-// A size is the size of a package. Of tests only the lines count; generated files do not
-// count.
-type size struct {
-	exported  []string // top-level names: types, functions, constants and variables, without methods
-	code      int      // lines with code
-	comments  int      // lines with nothing except a comment
-	tests     int      // lines of test files
-	functions []length // the longest function first
-}
+// figures is the file with the last figures, a line for each folder.
+const figures = "internal/ci/figures.txt"
 
-type length struct {
-	name  string
-	lines int
-}
-
-// measure prints the sizes of packages. The patterns are those of go list.
-func measure(out io.Writer, patterns []string) error {
-	list, err := exec.Command("go", append([]string{"list", "-f", "{{.ImportPath}} {{.Dir}}"}, patterns...)...).Output()
+// measure prints how much each folder of a repository has, beside the last figures, and judges none of that. It returns
+// an error if something is beyond a limit. It also replaces the last figures if write is set.
+func measure(out io.Writer, dir string, write bool) error {
+	c, err := countAll(os.DirFS(dir))
 	if err != nil {
-		return fmt.Errorf("go list: %w", err)
-	}
-	for line := range strings.Lines(string(list)) {
-		pkg, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
-		s, err := sizeOf(dir)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "%s\n\t%v\n", pkg, s)
-	}
-	return nil
-}
-
-func (s size) String() string {
-	text := fmt.Sprintf("%d exported names; %d lines of code, %d of comments (%.2f), %d of tests",
-		len(s.exported), s.code, s.comments, float64(s.comments)/float64(max(s.code, 1)), s.tests)
-	if len(s.functions) == 0 {
-		return text
-	}
-	text += fmt.Sprintf("; %d functions, half of them up to %d lines, the longest:", len(s.functions), s.functions[len(s.functions)/2].lines)
-	for _, f := range s.functions[:min(4, len(s.functions))] {
-		text += fmt.Sprintf(" %s %d", f.name, f.lines)
-	}
-	return text
-}
-
-// sizeOf returns the size of the package in a folder.
-func sizeOf(dir string) (s size, err error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return s, err
-	}
-	for _, path := range paths {
-		src, err := os.ReadFile(path)
-		if err != nil {
-			return s, err
-		}
-		if strings.HasSuffix(path, "_test.go") {
-			s.tests += strings.Count(string(src), "\n")
-		} else if err := s.add(src); err != nil {
-			return s, err
-		}
-	}
-	slices.Sort(s.exported)
-	slices.SortStableFunc(s.functions, func(a, b length) int { return cmp.Compare(b.lines, a.lines) })
-	return s, nil
-}
-
-// add adds one file.
-func (s *size) add(src []byte) error {
-	set := token.NewFileSet()
-	f, err := parser.ParseFile(set, "", src, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil || ast.IsGenerated(f) {
 		return err
 	}
-	code, comments := lines(src)
-	s.code, s.comments = s.code+code, s.comments+comments
-	for _, d := range f.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			name := d.Name.Name
-			if d.Recv == nil {
-				s.export(d.Name)
-			} else {
-				receiver := d.Recv.List[0].Type
-				name = strings.TrimLeft(string(src[set.Position(receiver.Pos()).Offset:set.Position(receiver.End()).Offset]), "*") + "." + name
-			}
-			s.functions = append(s.functions, length{name, set.Position(d.End()).Line - set.Position(d.Pos()).Line + 1})
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					s.export(spec.Name)
-				case *ast.ValueSpec:
-					s.export(spec.Names...)
-				}
-			}
+	file := filepath.Join(dir, figures)
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	last, err := parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", figures, err)
+	}
+	if err := compare(out, c.folders, last); err != nil {
+		return err
+	}
+	if write {
+		if err := os.WriteFile(file, []byte(format(c.folders)), 0o644); err != nil {
+			return err
 		}
+	}
+	if faults := exceeded(c.counts, limits); len(faults) > 0 {
+		return fmt.Errorf("%s\nThe limits are in internal/ci/limits.go, and CONTRIBUTING.md says how to raise one", strings.Join(faults, "\n"))
 	}
 	return nil
 }
 
-func (s *size) export(names ...*ast.Ident) {
-	for _, name := range names {
-		if name.IsExported() {
-			s.exported = append(s.exported, name.Name)
-		}
+// format returns the sizes of folders as lines.
+func format(folders map[string]size) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		s := folders[name]
+		fmt.Fprintf(&b, "%s: code %d, comments %d, tests %d, words %d\n", name, s.code, s.comments, s.tests, s.words)
 	}
+	return b.String()
 }
 
-// lines counts the lines with code, and those with nothing except a comment.
-func lines(src []byte) (code, comments int) {
-	set := token.NewFileSet()
-	file := set.AddFile("", -1, len(src))
-	var s scanner.Scanner
-	s.Init(file, src, nil, scanner.ScanComments)
-	kinds := map[int]token.Token{} // by line: COMMENT, or ILLEGAL for code
-	for {
-		pos, tok, text := s.Scan()
-		if tok == token.EOF {
-			break
+// parse returns the sizes of folders that format has written.
+func parse(text string) (map[string]size, error) {
+	folders := map[string]size{}
+	for line := range strings.Lines(text) {
+		var s size
+		name, rest, _ := strings.Cut(line, ": ")
+		if _, err := fmt.Sscanf(rest, "code %d, comments %d, tests %d, words %d\n", &s.code, &s.comments, &s.tests, &s.words); err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
 		}
-		if tok == token.SEMICOLON && text == "\n" {
-			continue // a semicolon that the scanner inserted
-		}
-		from := file.Line(pos)
-		for line := from; line <= from+strings.Count(text, "\n"); line++ {
-			if tok != token.COMMENT {
-				kinds[line] = token.ILLEGAL
-			} else if _, known := kinds[line]; !known {
-				kinds[line] = token.COMMENT
-			}
-		}
+		folders[name] = s
 	}
-	for _, kind := range kinds {
-		if kind == token.COMMENT {
-			comments++
-		} else {
-			code++
-		}
+	return folders, nil
+}
+
+// compare prints the sizes of folders now, each beside its last figure.
+func compare(out io.Writer, now, last map[string]size) error {
+	names := maps.Clone(last)
+	maps.Copy(names, now)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "code\tlast\tcomments\tlast\ttests\tlast\twords\tlast\t  folder")
+	row := func(name string, s, before size) {
+		fmt.Fprintf(t, "%d\t%d\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t  %s\n",
+			s.code, before.code, s.ratio(), before.ratio(), s.tests, before.tests, s.words, before.words, name)
 	}
-	return code, comments
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		row(name, now[name], last[name])
+	}
+	row("all", sum(now), sum(last))
+	return t.Flush()
+}
+
+// ratio returns the lines of comments for each line of code.
+func (s size) ratio() float64 { return float64(s.comments) / float64(max(s.code, 1)) }
+
+func sum(folders map[string]size) (all size) {
+	for _, s := range folders {
+		all.code, all.comments = all.code+s.code, all.comments+s.comments
+		all.tests, all.words = all.tests+s.tests, all.words+s.words
+	}
+	return all
 }

@@ -213,6 +213,7 @@ func nightly(modules []string) []step {
 func checks(modules []string) []step {
 	return []step{
 		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
+		{"measure", func(out io.Writer) error { return measure(out, ".", false) }},
 		each("go vet", modules, "go", "vet", "./..."),
 		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
 		each("staticcheck", modules, "go", "run", staticcheck, "./..."),

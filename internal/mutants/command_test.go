@@ -89,7 +89,7 @@ func commandMutants() []mutant {
 		{"wishes that are gone were deleted", "internal/protocol.decideWishes",
 			never("now == nil"), inStore, "TestStore/EveryWriteUnderEveryFate"},
 		{"wishes that cannot be read can be lifted", "shardlease.Supervisor.LiftAll",
-			always("!spoilt"), inWorker, "TestLiftAll"},
+			always("!spoilt"), inWorker, "TestLiftAllOfAnUnreadableRecord"},
 		{"a seat says whether its worker holds what the plan says", "internal/engine.Engine.live",
 			cut("says.settled"), inWorker, "TestStatus"},
 		{"a worker in a move is not settled", "internal/engine.follow.settles",

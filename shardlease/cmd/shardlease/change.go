@@ -30,23 +30,23 @@ type terms func() (how, to string, err error)
 
 // changeCommand returns a command that changes one lease row. The words complete the sentences "This will
 // … the shard" and "… shard".
-func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms, apply change) *cobra.Command {
+func (op *operator) changeCommand(c *cobra.Command, verb, done string, check terms, apply change) *cobra.Command {
 	c.Args = arguments
-	c.ValidArgsFunction = p.completeArgs(shardNames)
-	o := p.shardFlags(c)
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
-		if err := p.check(c, o, true); err != nil {
+	c.ValidArgsFunction = op.completeArgs(shardNames)
+	o := op.shardFlags(c)
+	c.RunE = do(func(ctx context.Context, args []string) error {
+		if err := op.check(c, o, true); err != nil {
 			return err
 		}
 		how, to, err := check()
 		if err != nil {
 			return err
 		}
-		before, words, err := p.agreed(ctx, args[0], o, verb, how, to)
+		before, words, err := op.agreed(ctx, args[0], o, verb, how, to)
 		if err != nil {
 			return err
 		}
-		s, w, err := p.supervise(ctx, o.by)
+		s, w, err := op.supervise(ctx, o.by)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (p *program) changeCommand(c *cobra.Command, verb, done string, check terms
 		if err != nil {
 			return w.judged(err)
 		}
-		_, err = fmt.Fprintf(p.out, "%s %s %s%s: generation %d ended, generation %d began\n",
+		_, err = fmt.Fprintf(op.out, "%s %s %s%s: generation %d ended, generation %d began\n",
 			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)
 		return err
 	})
@@ -75,13 +75,13 @@ func heldBy(row lease.Row) string {
 // agreed shows the row, and returns it if a person or the flags agree to the change. It also returns the
 // vocabulary of the group. If the worker to has no seat, the change is refused: the name may be mistyped, and nobody
 // would process the shard.
-func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
-	s, of, err := p.lookAt(ctx, shard)
+func (op *operator) agreed(ctx context.Context, shard string, o *orders, verb, how, to string) (lease.Row, vocabulary, error) {
+	s, of, err := op.lookAt(ctx, shard)
 	if err != nil {
 		return lease.Row{}, vocabulary{}, err
 	}
 	view := detail(s, of, warningsAbout(s.Warnings(), shard), false)
-	if err := view.print(p.problems, true); err != nil {
+	if err := view.print(op.problems, true); err != nil {
 		return lease.Row{}, vocabulary{}, err
 	}
 	row, called := of.Row, wordsOf(s)
@@ -92,11 +92,11 @@ func (p *program) agreed(ctx context.Context, shard string, o *orders, verb, how
 		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
 			&lease.RuleError{Transition: verb, Key: row.Key(), Rule: lease.ErrOutdated})
 	}
-	return row, called, p.confirm(ctx, o, shard, fmt.Sprintf("This will %s the %s%s.", verb, called.shard, how))
+	return row, called, op.confirm(ctx, o, shard, fmt.Sprintf("This will %s the %s%s.", verb, called.shard, how))
 }
 
-func (p *program) releaseCommand() *cobra.Command {
-	return p.changeCommand(&cobra.Command{
+func (op *operator) releaseCommand() *cobra.Command {
+	return op.changeCommand(&cobra.Command{
 		Use: "release SHARD", Short: "Takes a shard from its owner",
 		Long: `Takes a shard from its owner; any worker may claim it, also the former owner. It is for an owner that is
 dead or whose handler hangs. The late writes of the former owner are refused. If nobody holds the shard, the
@@ -107,7 +107,7 @@ command ends its reservation.` + aboutChanges,
 	})
 }
 
-func (p *program) reassignCommand() *cobra.Command {
+func (op *operator) reassignCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "reassign SHARD", Short: "Takes a shard from its owner, and reserves it for another worker",
 		Long: `Takes a shard from its owner, and reserves it for the worker or session --to. No other one claims the shard
@@ -132,13 +132,13 @@ pins the shard for the same time.` + aboutChanges,
 		}
 		return how, *to, nil
 	}
-	return p.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+	return op.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Reassign(ctx, row.Shard, row.Generation, *to, *within, why)
 	})
 }
 
-func (p *program) quarantineCommand() *cobra.Command {
-	return p.changeCommand(&cobra.Command{
+func (op *operator) quarantineCommand() *cobra.Command {
+	return op.changeCommand(&cobra.Command{
 		Use: "quarantine SHARD", Short: "Keeps a shard from all workers",
 		Long: `Keeps a shard from all workers, whether it is held or not, until the command unquarantine. Its handler is
 stopped if it runs. The checkpoint stays.` + aboutChanges,
@@ -148,8 +148,8 @@ stopped if it runs. The checkpoint stays.` + aboutChanges,
 	})
 }
 
-func (p *program) unquarantineCommand() *cobra.Command {
-	return p.changeCommand(&cobra.Command{
+func (op *operator) unquarantineCommand() *cobra.Command {
+	return op.changeCommand(&cobra.Command{
 		Use: "unquarantine SHARD", Short: "Lets workers claim a quarantined shard again",
 		Long:    `Lets workers claim a quarantined shard again, and sets its failed attempts to 0.` + aboutChanges,
 		Example: "  shardlease unquarantine shard-7 --why \"handler is fixed\"",
@@ -158,8 +158,8 @@ func (p *program) unquarantineCommand() *cobra.Command {
 	})
 }
 
-func (p *program) removeCommand() *cobra.Command {
-	return p.changeCommand(&cobra.Command{
+func (op *operator) removeCommand() *cobra.Command {
+	return op.changeCommand(&cobra.Command{
 		Use: "remove SHARD", Short: "Replaces the row of a shard by a tombstone",
 		Long: `Replaces the row of a shard that no worker holds by a tombstone. The checkpoint is lost: if a source lists
 the shard, now or later, it starts from its beginning.` + aboutChanges,
@@ -169,7 +169,7 @@ the shard, now or later, it starts from its beginning.` + aboutChanges,
 	})
 }
 
-func (p *program) rewindCommand() *cobra.Command {
+func (op *operator) rewindCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rewind SHARD", Short: "Makes the next tenure of a shard start at another position",
 		Long: `Makes the next tenure of a shard start at another position: --to a position, everything up to which counts as
@@ -186,7 +186,7 @@ Positions have the form that the handlers of the group use. --order checks that 
 	state := c.Flags().String("mark-state", "", "the `STATE` that the handlers keep with a position")
 	start := c.Flags().Bool("start", false, "the very beginning")
 	order := c.Flags().String("order", "none", "how the handlers compare positions: "+either(orderNames()))
-	p.completeFlagWith(c, "order", orderNames()...)
+	completeFlagWith(c, "order", orderNames()...)
 	check := func() (how, name string, err error) {
 		if (*to != "") == *start {
 			return "", "", usage("needs either --to POSITION or --start")
@@ -203,7 +203,7 @@ Positions have the form that the handlers of the group use. --order checks that 
 		}
 		return how, "", checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
 	}
-	return p.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
+	return op.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: *to, State: *state}, why)
 	})
 }
@@ -225,7 +225,7 @@ func checkPosition(name string, mark checkpoint.Mark) error {
 }
 
 // printReleased prints a line with the rows that a command has released, also if the command has failed later.
-func (p *program) printReleased(s *inspect.Snapshot, done string, rows []lease.Row) {
+func (op *operator) printReleased(s *inspect.Snapshot, done string, rows []lease.Row) {
 	names := make([]string, len(rows))
 	for i, row := range rows {
 		names[i] = quoted(row.Shard)
@@ -235,5 +235,5 @@ func (p *program) printReleased(s *inspect.Snapshot, done string, rows []lease.R
 	if len(names) > 0 {
 		line += ": " + strings.Join(names, ", ")
 	}
-	fmt.Fprintln(p.out, line)
+	fmt.Fprintln(op.out, line)
 }

@@ -33,7 +33,8 @@ func checkStatus(code int) string {
 	return [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code]
 }
 
-func (p *program) checkCommand() *cobra.Command {
+// checkCommand returns a command that also stores its exit code in code.
+func (o *observer) checkCommand(code *int) *cobra.Command {
 	c := &cobra.Command{
 		Use: "check", Short: "Judges the group, for a monitoring system", Args: arguments,
 		Annotations: map[string]string{judges: "yes"},
@@ -50,14 +51,14 @@ clocks. leaving-slowly and uneven need 25 s, stuck-handoff and dangling-offer 60
 	}
 	f := formatFlag(c, plugin, asJSON, asPrometheus)
 	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
-		s, err := p.observe(ctx, *lasts)
+	c.RunE = do(func(ctx context.Context, _ []string) error {
+		s, err := o.observe(ctx, *lasts)
 		if err != nil {
 			return err
 		}
-		v := judge(s)
-		p.code = v.code
-		return v.print(p.out, f.name)
+		found := judge(s)
+		*code = found.code
+		return found.print(o.out, f.name)
 	})
 	return c
 }

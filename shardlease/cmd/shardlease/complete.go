@@ -20,36 +20,36 @@ type names func(*inspect.Snapshot) []string
 
 // completeArgs completes the first argument with the first names, and so on. A table that cannot be
 // read, or not in time, completes nothing.
-func (p *program) completeArgs(of ...names) cobra.CompletionFunc {
+func (r *reader) completeArgs(of ...names) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= len(of) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return p.completions(cmd, of[len(args)], typed), cobra.ShellCompDirectiveNoFileComp
+		return r.completions(cmd, of[len(args)], typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeFlag completes the value of a flag.
-func (p *program) completeFlag(c *cobra.Command, flag string, of names) {
+func (r *reader) completeFlag(c *cobra.Command, flag string, of names) {
 	// It fails only if there is no such flag.
 	_ = c.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return p.completions(cmd, of, typed), cobra.ShellCompDirectiveNoFileComp
+		return r.completions(cmd, of, typed), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
 // completeFlagWith completes the value of a flag with fixed words.
-func (p *program) completeFlagWith(c *cobra.Command, flag string, words ...string) {
+func completeFlagWith(c *cobra.Command, flag string, words ...string) {
 	// It fails only if there is no such flag.
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (p *program) completions(cmd *cobra.Command, of names, typed string) (list []cobra.Completion) {
-	if p.fromEnv(cmd) != nil {
+func (r *reader) completions(cmd *cobra.Command, of names, typed string) (list []cobra.Completion) {
+	if r.env.setFlags(cmd) != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
-	s, err := p.look(ctx)
+	s, err := r.look(ctx)
 	if err != nil {
 		s = &inspect.Snapshot{}
 	}

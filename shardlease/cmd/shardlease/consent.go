@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,10 +18,19 @@ type orders struct {
 	generation int64
 }
 
+// An operator changes the group that it reads, if a person or the flags agree.
+type operator struct {
+	*reader
+	in            io.Reader
+	out, problems io.Writer
+	terminal      bool   // a person can read the questions and answer them
+	name          string // the default of --by
+}
+
 // orderFlags adds the flags of a command that writes.
-func (p *program) orderFlags(c *cobra.Command, needsWhy bool) *orders {
+func (op *operator) orderFlags(c *cobra.Command, needsWhy bool) *orders {
 	o := new(orders)
-	c.Flags().StringVar(&o.by, "by", p.operator, "the `NAME` of the operator, which is stored with the change")
+	c.Flags().StringVar(&o.by, "by", op.name, "the `NAME` of the operator, which is stored with the change")
 	if needsWhy {
 		c.Flags().StringVar(&o.why, "why", "", "the `REASON`, which is stored with the change; required")
 	}
@@ -29,15 +39,15 @@ func (p *program) orderFlags(c *cobra.Command, needsWhy bool) *orders {
 }
 
 // shardFlags adds the flags of a command that changes a lease row.
-func (p *program) shardFlags(c *cobra.Command) *orders {
-	o := p.orderFlags(c, true)
+func (op *operator) shardFlags(c *cobra.Command) *orders {
+	o := op.orderFlags(c, true)
 	c.Flags().Int64Var(&o.generation, "generation", 0, "the generation `N` that you have seen; the command is refused if the shard has changed hands since; required with --yes")
 	return o
 }
 
 // check reports flags that are missing, before anything is read. A row needs a generation where no
 // person looks at it.
-func (p *program) check(c *cobra.Command, o *orders, isRow bool) error {
+func (op *operator) check(c *cobra.Command, o *orders, isRow bool) error {
 	switch {
 	case c.Flags().Lookup("why") != nil && strings.TrimSpace(o.why) == "":
 		return usage("needs --why: the reason is stored with the change")
@@ -45,33 +55,33 @@ func (p *program) check(c *cobra.Command, o *orders, isRow bool) error {
 		return usage("needs --by: the name is stored with the change")
 	case o.generation < 0:
 		return usage("--generation must not be negative")
-	case !p.terminal && !o.yes && isRow:
+	case !op.terminal && !o.yes && isRow:
 		return usage("without a terminal this command needs --generation N and --yes; 'shardlease get' shows the generation")
-	case !p.terminal && !o.yes:
+	case !op.terminal && !o.yes:
 		return usage("without a terminal this command needs --yes")
 	case o.yes && isRow && o.generation == 0:
 		return usage("--yes needs --generation N, as 'shardlease get' shows it: nobody looks at the row")
 	}
-	return p.needsGroup()
+	return op.at.needsGroup()
 }
 
 // errDeclined means that the person at the terminal did not confirm.
 var errDeclined = errors.New("not confirmed: nothing was written")
 
 // confirm asks a person to type a word, unless --yes is set. An interruption ends the question.
-func (p *program) confirm(ctx context.Context, o *orders, word, question string) error {
+func (op *operator) confirm(ctx context.Context, o *orders, word, question string) error {
 	if o.yes {
 		return nil
 	}
-	fmt.Fprintf(p.problems, "%s Type %s to continue: ", clean(question), quoted(word))
+	fmt.Fprintf(op.problems, "%s Type %s to continue: ", clean(question), quoted(word))
 	typed := make(chan string, 1)
 	go func() { // it stays behind if the person never answers: a read of a terminal cannot be interrupted
-		answer, _ := bufio.NewReader(p.in).ReadString('\n')
+		answer, _ := bufio.NewReader(op.in).ReadString('\n')
 		typed <- answer
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(p.problems)
+		fmt.Fprintln(op.problems)
 		return context.Cause(ctx)
 	case answer := <-typed:
 		if answer == "" || strings.TrimRight(answer, "\r\n") != word {

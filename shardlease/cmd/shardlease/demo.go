@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-func (p *program) demoCommand() *cobra.Command {
+func demoCommand(out io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "Shows in twelve seconds what the library does", Args: arguments,
 		Long: `Runs a fleet in memory for about twelve seconds: workers join, one is killed, one is paused for longer than its
@@ -18,12 +19,12 @@ lease, one leaves. It needs no table and no AWS.`,
 		Example: "  shardlease demo\n  shardlease demo --mode cooperative",
 	}
 	mode := c.Flags().String("mode", "eager", "how shards move: eager (a gap, no overlap) or cooperative (an overlap, no gap)")
-	p.completeFlagWith(c, "mode", "eager", "cooperative")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	completeFlagWith(c, "mode", "eager", "cooperative")
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if err := new(rebalance.Mode).UnmarshalText([]byte(*mode)); err != nil {
 			return usage("--mode: %v", err)
 		}
-		err := story.Tell(ctx, *mode, p.out)
+		err := story.Tell(ctx, *mode, out)
 		if errors.Is(err, context.Canceled) {
 			return nil // interrupted
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func (p *program) eventsCommand() *cobra.Command {
+func (o *observer) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "events", Short: "Lists what has happened in the group, and follows what happens", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, oldest first. With --follow it then watches the group and
@@ -24,24 +24,24 @@ much as one more worker.`,
 	f := formatFlag(c, asTable, asWide, asJSON, asLines, asYAML, asNames)
 	follow := c.Flags().BoolP("follow", "f", false, "watch the group until the command is interrupted")
 	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all, and with --follow none")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if *follow && f.name != asTable && f.name != asWide && f.name != asLines {
 			return usage("--follow prints lines: use -o table, wide or jsonl")
 		}
 		if *follow {
-			return p.follow(ctx, *since, f)
+			return o.follow(ctx, *since, f)
 		}
-		s, err := p.look(ctx)
+		s, err := o.look(ctx)
 		if err != nil {
 			return err
 		}
 		r := &result{kind: "events", item: "event", head: scopeOf(s), grid: grid{columns: columnsOf(eventFields())}}
-		past := pastEvents(s, p.since(*since))
+		past := pastEvents(s, o.since(*since))
 		for _, e := range past {
 			r.names = append(r.names, e.Subject)
 		}
 		addItems(r, eventFields(), past...)
-		return p.show(s, r, f)
+		return o.show(s, r, f)
 	})
 	return c
 }
@@ -79,17 +79,14 @@ func pastEvents(s *inspect.Snapshot, since time.Time) (past []occurrence) {
 }
 
 // follow prints what changes until ctx ends, which is no error.
-func (p *program) follow(ctx context.Context, since time.Duration, f *format) error {
-	if err := p.needsGroup(); err != nil {
-		return err
-	}
-	from, err := p.tables.Reader(ctx, p.at)
+func (o *observer) follow(ctx context.Context, since time.Duration, f *format) error {
+	from, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
 	var last *inspect.Snapshot
 	failing := false
-	for s, err := range inspect.Watch(ctx, from, p.at.group, p.watching(0)) {
+	for s, err := range inspect.Watch(ctx, from, o.at.group, o.watching(0)) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -97,16 +94,16 @@ func (p *program) follow(ctx context.Context, since time.Duration, f *format) er
 			return err
 		case err != nil:
 			if !failing {
-				fmt.Fprintln(p.problems, "shardlease: the table does not answer:", clean(err.Error()))
+				fmt.Fprintln(o.problems, "shardlease: the table does not answer:", clean(err.Error()))
 			}
 			failing = true
 			continue
 		}
 		if failing {
-			fmt.Fprintln(p.problems, "shardlease: the table answers again")
+			fmt.Fprintln(o.problems, "shardlease: the table answers again")
 		}
 		failing = false
-		if err := printEvents(p.out, p.newEvents(last, s, since), f); err != nil {
+		if err := printEvents(o.out, o.newEvents(last, s, since), f); err != nil {
 			return err
 		}
 		last = s
@@ -116,12 +113,12 @@ func (p *program) follow(ctx context.Context, since time.Duration, f *format) er
 
 // newEvents returns what has changed since the last snapshot; after the first one, what happened in
 // the time before.
-func (p *program) newEvents(last, s *inspect.Snapshot, since time.Duration) []occurrence {
+func (o *observer) newEvents(last, s *inspect.Snapshot, since time.Duration) []occurrence {
 	if last == nil {
 		if since <= 0 {
 			return nil
 		}
-		return pastEvents(s, p.since(since))
+		return pastEvents(s, o.since(since))
 	}
 	return changes(last, s)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func (p *program) evictCommand() *cobra.Command {
+func (op *operator) evictCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "evict WORKER|INCARNATION", Short: "Releases the shards of a worker and deletes its seat", Args: arguments,
 		Long: `Releases the shards of a worker and deletes its seat, so that other workers claim the shards at once. It is
@@ -21,14 +21,14 @@ again. If several workers have the name, the command lists their incarnations an
 
 On a terminal the command asks for the name. Without one it needs --yes.`,
 		Example:           "  shardlease evict host-1 --why \"machine is gone\"\n  shardlease evict 3KQ7WZ5N --why \"machine is gone\" --yes",
-		ValidArgsFunction: p.completeArgs(workerNames),
+		ValidArgsFunction: op.completeArgs(workerNames),
 	}
-	o := p.orderFlags(c, true)
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
-		if err := p.check(c, o, false); err != nil {
+	o := op.orderFlags(c, true)
+	c.RunE = do(func(ctx context.Context, args []string) error {
+		if err := op.check(c, o, false); err != nil {
 			return err
 		}
-		snapshot, err := p.look(ctx)
+		snapshot, err := op.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -36,17 +36,17 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 		if err != nil {
 			return err
 		}
-		p.showHeld(snapshot, []lease.Incarnation{inc})
-		if err := p.confirm(ctx, o, args[0], fmt.Sprintf("This will evict the %s.", wordsOf(snapshot).worker)); err != nil {
+		op.showHeld(snapshot, []lease.Incarnation{inc})
+		if err := op.confirm(ctx, o, args[0], fmt.Sprintf("This will evict the %s.", wordsOf(snapshot).worker)); err != nil {
 			return err
 		}
-		s, w, err := p.supervise(ctx, o.by)
+		s, w, err := op.supervise(ctx, o.by)
 		if err != nil {
 			return err
 		}
 		rows, err := s.Evict(ctx, inc, o.why)
 		if err == nil || len(rows) > 0 {
-			p.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
+			op.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
 		}
 		return w.judged(err)
 	})
@@ -100,7 +100,7 @@ func joinedNames[T ~string](list []T) string {
 }
 
 // showHeld shows the seats of some workers, and how many shards they hold.
-func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
+func (op *operator) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 	for _, inc := range workers {
 		held := 0
 		for i := range s.Shards {
@@ -112,11 +112,11 @@ func (p *program) showHeld(s *inspect.Snapshot, workers []lease.Incarnation) {
 		if w := s.Worker(inc); w != nil {
 			seat = fmt.Sprintf("is %s, last heartbeat %s ago", workerState(w), old(w.Silent))
 		}
-		fmt.Fprintf(p.problems, "incarnation %s %s, holds %s\n", clean(string(inc)), clean(seat), counted(held, wordsOf(s).shard))
+		fmt.Fprintf(op.problems, "incarnation %s %s, holds %s\n", clean(string(inc)), clean(seat), counted(held, wordsOf(s).shard))
 	}
 }
 
-func (p *program) releaseTaskCommand() *cobra.Command {
+func (op *operator) releaseTaskCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "release-task TASK", Short: "Releases what a task and its descendants hold", Args: arguments,
 		Long: `Evicts every worker of a task and of its descendants, for example of a run that has died: the command releases
@@ -126,39 +126,39 @@ task first: otherwise its workers take new seats and claim shards again.
 
 On a terminal the command asks for the name of the task. Without one it needs --yes.`,
 		Example:           "  shardlease release-task run-17 --why \"run was cancelled\"",
-		ValidArgsFunction: p.completeArgs(taskNames),
+		ValidArgsFunction: op.completeArgs(taskNames),
 	}
-	o := p.orderFlags(c, true)
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
-		if err := p.check(c, o, false); err != nil {
+	o := op.orderFlags(c, true)
+	c.RunE = do(func(ctx context.Context, args []string) error {
+		if err := op.check(c, o, false); err != nil {
 			return err
 		}
 		if args[0] == "" {
 			return usage("the task must not be empty: every worker without one has the empty task")
 		}
-		snapshot, err := p.look(ctx)
+		snapshot, err := op.look(ctx)
 		if err != nil {
 			return err
 		}
 		workers, lent := servants(snapshot, args[0])
 		if len(workers)+lent == 0 {
-			return missing("no such task %s: no worker of group %s serves it", quoted(args[0]), quoted(p.at.group))
+			return missing("no such task %s: no worker of group %s serves it", quoted(args[0]), quoted(op.at.group))
 		}
-		p.showHeld(snapshot, workers)
+		op.showHeld(snapshot, workers)
 		ask := fmt.Sprintf("This will evict %s", counted(len(workers), wordsOf(snapshot).worker))
 		if lent > 0 {
 			ask += fmt.Sprintf(" and release %s of sessions with another task", counted(lent, "lease"))
 		}
-		if err := p.confirm(ctx, o, args[0], ask+"."); err != nil {
+		if err := op.confirm(ctx, o, args[0], ask+"."); err != nil {
 			return err
 		}
-		s, w, err := p.supervise(ctx, o.by)
+		s, w, err := op.supervise(ctx, o.by)
 		if err != nil {
 			return err
 		}
 		rows, err := s.ReleaseTask(ctx, args[0], o.why)
 		if err == nil || len(rows) > 0 {
-			p.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)
+			op.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)
 		}
 		return w.judged(err)
 	})

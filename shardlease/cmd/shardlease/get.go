@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,44 +15,18 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// lookAt reads one shard, its parents and the seats.
-func (p *program) lookAt(ctx context.Context, shard string) (*inspect.Snapshot, *inspect.Shard, error) {
-	if err := p.needsGroup(); err != nil {
-		return nil, nil, err
-	}
-	if err := (lease.Key{Group: p.at.group, Kind: lease.KindLease, Name: shard}).Validate(); err != nil {
-		return nil, nil, usage("%v", err)
-	}
-	from, err := p.tables.Reader(ctx, p.at)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := inspect.LookAt(ctx, from, p.at.group, shard, inspect.Options{Now: p.now})
-	if err != nil && !errors.Is(err, lease.ErrNotFound) {
-		return nil, nil, err
-	}
-	var of *inspect.Shard
-	if err == nil {
-		of = s.Shard(shard)
-	}
-	if of == nil {
-		return nil, nil, missing("no such shard %s in group %s", quoted(shard), quoted(p.at.group))
-	}
-	return s, of, nil
-}
-
-func (p *program) getCommand() *cobra.Command {
+func (o *observer) getCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "get SHARD", Short: "Shows one shard with its parents", Args: arguments,
 		Long: `Shows the row of one shard, its move, its parents, and what is wrong with it. The row is read consistently.
 The generation is what the commands that change the shard need.`,
 		Example:           "  shardlease get shard-7\n  shardlease get shard-7 -o json --positions",
-		ValidArgsFunction: p.completeArgs(shardNames),
+		ValidArgsFunction: o.completeArgs(shardNames),
 	}
 	f := formatFlag(c, allFormats()...)
 	positions := positionsFlag(c)
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
-		s, of, err := p.lookAt(ctx, args[0])
+	c.RunE = do(func(ctx context.Context, args []string) error {
+		s, of, err := o.lookAt(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -63,10 +36,10 @@ The generation is what the commands that change the shard need.`,
 			view = append(view, entry{"warnings", warningsOf(warnings)})
 		}
 		r := &result{kind: "shard", head: view, names: []string{of.Name}, grid: detail(s, of, warnings, *positions)}
-		if err := r.print(p.out, f); err != nil {
+		if err := r.print(o.out, f); err != nil {
 			return err
 		}
-		_ = p.tell(s) // the shard itself can be read
+		_ = o.tell(s) // the shard itself can be read
 		return nil
 	})
 	return c
@@ -202,7 +175,7 @@ func describeTransfer(t lease.Transfer) string {
 	return text + ", began generation " + number(t.Generation)
 }
 
-func (p *program) historyCommand() *cobra.Command {
+func (o *observer) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
@@ -210,27 +183,27 @@ the last few changes. "claimed after forced" is the claim of a shard that a comm
 --count the command prints for each worker and task how many tenures ended by a release, by an expiry and by
 a command.`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count",
-		ValidArgsFunction: p.completeArgs(shardNames),
+		ValidArgsFunction: o.completeArgs(shardNames),
 	}
 	f := formatFlag(c, allFormats()...)
 	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all")
 	count := c.Flags().Bool("count", false, "count how tenures ended, by worker and task")
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
+	c.RunE = do(func(ctx context.Context, args []string) error {
 		if *count {
-			return p.tally(ctx, args, *since, f)
+			return o.tally(ctx, args, *since, f)
 		}
 		var s *inspect.Snapshot
 		var err error
 		if len(args) == 1 {
-			s, _, err = p.lookAt(ctx, args[0])
+			s, _, err = o.lookAt(ctx, args[0])
 		} else {
-			s, err = p.look(ctx)
+			s, err = o.look(ctx)
 		}
 		if err != nil {
 			return err
 		}
 		only := strings.Join(args, "")
-		past := pastOf(s, only, p.since(*since))
+		past := pastOf(s, only, o.since(*since))
 		slices.Reverse(past)
 		r := &result{kind: "transfers", item: "transfer", head: scopeOf(s), grid: gridOf(s, columnsOf(transferFields()))}
 		for _, t := range past {
@@ -238,19 +211,19 @@ a command.`,
 		}
 		addItems(r, transferFields(), past...)
 		if only != "" { // an unreadable parent is not the shard that was asked for
-			return r.print(p.out, f)
+			return r.print(o.out, f)
 		}
-		return p.show(s, r, f)
+		return o.show(s, r, f)
 	})
 	return c
 }
 
 // tally prints how the tenures of the group have ended.
-func (p *program) tally(ctx context.Context, args []string, since time.Duration, f *format) error {
+func (o *observer) tally(ctx context.Context, args []string, since time.Duration, f *format) error {
 	if len(args) > 0 || since != 0 {
 		return usage("--count counts all that the rows remember: it takes neither SHARD nor --since")
 	}
-	s, err := p.look(ctx)
+	s, err := o.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -260,15 +233,7 @@ func (p *program) tally(ctx context.Context, args []string, since time.Duration,
 		r.names = append(r.names, t.Worker)
 	}
 	addItems(r, tallyFields(), tallies...)
-	return p.show(s, r, f)
-}
-
-// since returns the time that lies so long ago; the zero time for 0.
-func (p *program) since(ago time.Duration) time.Time {
-	if ago <= 0 {
-		return time.Time{}
-	}
-	return p.now().Add(-ago)
+	return o.show(s, r, f)
 }
 
 // A pastTransfer is a change of hands of a shard.

@@ -28,7 +28,7 @@ type migration struct {
 	positions bool
 }
 
-func (p *program) kclCommand() *cobra.Command {
+func (k *keeper) kclCommand() *cobra.Command {
 	return parent("kcl", "Migrates a consumer from the Kinesis Client Library, and back",
 		`Migrates a consumer from the Kinesis Client Library (KCL) 2.x or 3.x to this library, and back: stop the old
 fleet, move its positions, then start the new fleet. --table and --group are those of this library.
@@ -40,7 +40,7 @@ the steps.`,
 			"  aws kinesis list-shards --stream-name orders > shards.json\n"+
 			"  shardlease kcl import --kcl-table orders-app --shards shards.json --table leases --group orders\n"+
 			"  shardlease kcl export --kcl-table orders-app --shards shards.json --table leases --group orders",
-		p.kclShowCommand(), p.kclImportCommand(), p.kclExportCommand())
+		k.kclShowCommand(), k.kclImportCommand(), k.kclExportCommand())
 }
 
 // kclFlags adds the flags that all commands of kcl have.
@@ -74,7 +74,7 @@ func (m *migration) check(why string) error {
 	return nil
 }
 
-func (p *program) kclShowCommand() *cobra.Command {
+func (k *keeper) kclShowCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
 		Use: "show", Short: "Lists the leases of the KCL", Args: arguments,
@@ -82,18 +82,18 @@ func (p *program) kclShowCommand() *cobra.Command {
 		Example: "  shardlease kcl show --kcl-table orders-app --positions",
 	}
 	m.kclFlags(c)
-	c.RunE = p.do(func(ctx context.Context, _ []string) (err error) {
+	c.RunE = do(func(ctx context.Context, _ []string) (err error) {
 		if m.from.Name == "" {
 			return usage("needs --kcl-table")
 		}
-		if m.from.Client, err = p.tables.Client(ctx); err != nil {
+		if m.from.Client, err = k.tables.Client(ctx); err != nil {
 			return err
 		}
 		leases, err := m.from.Leases(ctx)
 		if err != nil {
 			return err
 		}
-		return m.print(p.out, leases)
+		return m.print(k.out, leases)
 	})
 	return c
 }
@@ -128,7 +128,7 @@ func (m *migration) place(sequence string, sub int64) string {
 	return "at a record"
 }
 
-func (p *program) kclImportCommand() *cobra.Command {
+func (k *keeper) kclImportCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
 		Use: "import", Short: "Creates lease rows from the leases of the KCL", Args: arguments,
@@ -140,24 +140,24 @@ exists and differs from its lease. After an interruption, repeat the command bef
 	m.moveFlags(c)
 	c.Flags().StringVar(&m.pending, "pending", "refuse", "what to do with a prepared checkpoint: refuse it, or drop it with its state and begin at the lease's checkpoint")
 	c.Flags().BoolVar(&m.unstarted, "unstarted", false, "accept LATEST and AT_TIMESTAMP: the consumer begins such shards like new ones")
-	by := c.Flags().String("by", p.operator, "the `NAME` of the operator, which is stored in the lease rows")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	by := c.Flags().String("by", k.name, "the `NAME` of the operator, which is stored in the lease rows")
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if err := m.check("the KCL deletes the leases of finished shards that Kinesis still lists, and these shards must not be processed again"); err != nil {
 			return err
 		}
 		if m.pending != "refuse" && m.pending != "drop" {
 			return usage("--pending must be refuse or drop")
 		}
-		if err := p.needsGroup(); err != nil {
+		if err := k.at.needsGroup(); err != nil {
 			return err
 		}
-		return p.importLeases(ctx, &m, *by)
+		return k.importLeases(ctx, &m, *by)
 	})
 	return c
 }
 
 // importLeases imports, and prints what was done, also if the import stopped early.
-func (p *program) importLeases(ctx context.Context, m *migration, by string) (err error) {
+func (k *keeper) importLeases(ctx context.Context, m *migration, by string) (err error) {
 	listing, err := listed(m.shards)
 	if err != nil {
 		return err
@@ -166,20 +166,20 @@ func (p *program) importLeases(ctx context.Context, m *migration, by string) (er
 	for _, s := range listing {
 		shards = append(shards, shardlease.Shard{Name: s.Name, Parents: s.Parents})
 	}
-	if m.from.Client, err = p.tables.Client(ctx); err != nil {
+	if m.from.Client, err = k.tables.Client(ctx); err != nil {
 		return err
 	}
-	if err := p.tables.Create(ctx, p.at.table, dynamostore.TableOptions{}); err != nil {
+	if err := k.tables.Create(ctx, k.at.table, dynamostore.TableOptions{}); err != nil {
 		return err
 	}
-	group, w, err := p.supervise(ctx, by)
+	group, w, err := k.supervise(ctx, by)
 	if err != nil {
 		return err
 	}
 	outcomes, err := kcl.Import(ctx, m.from, group, kcl.ImportOptions{
 		Shards: shards, Mark: m.mark(), Unstarted: m.unstarted, Word: m.word(), Pending: m.prepared(),
 	})
-	m.report(p.out, outcomes)
+	m.report(k.out, outcomes)
 	return w.judged(err)
 }
 
@@ -205,7 +205,7 @@ func (m *migration) report(out io.Writer, outcomes []kcl.Outcome) {
 	fmt.Fprintf(out, "%s, %d of them new\n", counted(len(outcomes), "row"), made)
 }
 
-func (p *program) kclExportCommand() *cobra.Command {
+func (k *keeper) kclExportCommand() *cobra.Command {
 	var m migration
 	c := &cobra.Command{
 		Use: "export", Short: "Writes the positions of a group into a table of the KCL", Args: arguments,
@@ -214,26 +214,26 @@ worker of the group afterwards. After an interruption, repeat the command.`,
 		Example: "  shardlease kcl export --kcl-table orders-app --shards shards.json --table leases --group orders",
 	}
 	m.moveFlags(c)
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if err := m.check("leases need the hash keys of their shards, and rows do not have them"); err != nil {
 			return err
 		}
-		if err := p.needsGroup(); err != nil {
+		if err := k.at.needsGroup(); err != nil {
 			return err
 		}
 		shards, err := listed(m.shards)
 		if err != nil {
 			return err
 		}
-		if m.from.Client, err = p.tables.Client(ctx); err != nil {
+		if m.from.Client, err = k.tables.Client(ctx); err != nil {
 			return err
 		}
-		group, _, err := p.supervise(ctx, p.operator)
+		group, _, err := k.supervise(ctx, k.name)
 		if err != nil {
 			return err
 		}
 		leases, err := kcl.Export(ctx, group, m.from, kcl.ExportOptions{Checkpoint: m.checkpointOf, Shards: shards})
-		if fault := m.print(p.out, leases); err == nil {
+		if fault := m.print(k.out, leases); err == nil {
 			return fault
 		}
 		if len(leases) > 0 && !isAnswer(err) && !errors.Is(err, kcl.ErrMoving) { // a lease was being written

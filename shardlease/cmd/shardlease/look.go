@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,91 +13,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// look reads the whole group.
-func (p *program) look(ctx context.Context) (*inspect.Snapshot, error) {
-	if err := p.needsGroup(); err != nil {
-		return nil, err
-	}
-	from, err := p.tables.Reader(ctx, p.at)
-	if err != nil {
-		return nil, err
-	}
-	s, err := inspect.Look(ctx, from, p.at.group, inspect.Options{Now: p.now})
-	if err != nil {
-		return nil, err
-	}
-	return p.existing(s)
-}
-
-// existing returns the snapshot, or an error if the group has no record at all. Then the name is mistyped, or no worker
-// of the group has ever started. An empty list would look as if all were well.
-func (p *program) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
-	if s.Plan == nil && !s.Sessions && !s.Restored && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0 {
-		return nil, missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(p.at.group), quoted(p.at.table))
-	}
-	return s, nil
-}
-
-// observe looks at the group again and again, and returns the last snapshot, whose ages are observed. The time lasts
-// counts from the end of the first look to the last look. The first look itself does not count: it opens the table and
-// lists all rows, which can take a second or more, and in that time nobody can see that a heartbeat stands still. The
-// last look may take as long as its requests, each of which has a time limit of its own.
-func (p *program) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
-	if lasts < 0 {
-		return nil, usage("--observe must not be negative")
-	}
-	if lasts == 0 {
-		return p.look(ctx)
-	}
-	if err := p.needsGroup(); err != nil {
-		return nil, err
-	}
-	from, err := p.tables.Reader(ctx, p.at)
-	if err != nil {
-		return nil, err
-	}
-	within, cancel := context.WithCancel(ctx)
-	defer cancel()
-	end := time.AfterFunc(lasts, cancel) // ends the watch if the first look gets no answer
-	defer end.Stop()
-	var began time.Time
-	for s, fault := range inspect.Watch(within, from, p.at.group, p.watching(lasts)) {
-		switch {
-		case fault == nil:
-			last, err = s, nil
-			if began.IsZero() && end.Stop() {
-				began = time.Now()
-			}
-		case within.Err() == nil:
-			last, err = nil, fault
-		}
-		if !began.IsZero() && time.Since(began) >= lasts {
-			break
-		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, err
-	case last == nil:
-		return nil, fmt.Errorf("the table did not answer within %v", lasts)
-	}
-	return p.existing(last)
-}
-
-// watching returns the options of a watch of the given length, which reads the rows a few times.
-func (p *program) watching(lasts time.Duration) inspect.WatchOptions {
-	return inspect.WatchOptions{Options: inspect.Options{Now: p.now}, Every: min(2*time.Second, lasts), RowsEvery: max(2*time.Second, lasts/8)}
+// An observer shows the group that it reads. Its commands change nothing.
+type observer struct {
+	*reader
+	out, problems io.Writer
 }
 
 // tell reports on the standard error what a listing cannot show.
-func (p *program) tell(s *inspect.Snapshot) error {
+func (o *observer) tell(s *inspect.Snapshot) error {
 	if s.Restored {
-		fmt.Fprintln(p.problems, "shardlease: the table was restored, and the workers claim nothing until it is adopted:", clean(s.RestoredWhy))
+		fmt.Fprintln(o.problems, "shardlease: the table was restored, and the workers claim nothing until it is adopted:", clean(s.RestoredWhy))
 	}
 	for _, u := range s.Unreadable {
-		fmt.Fprintf(p.problems, "shardlease: %s %s cannot be read: %s\n", u.Key.Kind, quoted(u.Key.Name), clean(u.Cause.Error()))
+		fmt.Fprintf(o.problems, "shardlease: %s %s cannot be read: %s\n", u.Key.Kind, quoted(u.Key.Name), clean(u.Cause.Error()))
 	}
 	if n := len(s.Unreadable); n > 0 {
 		return fmt.Errorf("%s cannot be read", counted(n, "record"))
@@ -106,14 +34,14 @@ func (p *program) tell(s *inspect.Snapshot) error {
 }
 
 // show prints a result, then what the listing cannot show.
-func (p *program) show(s *inspect.Snapshot, r *result, f *format) error {
-	if err := r.print(p.out, f); err != nil {
+func (o *observer) show(s *inspect.Snapshot, r *result, f *format) error {
+	if err := r.print(o.out, f); err != nil {
 		return err
 	}
-	return p.tell(s)
+	return o.tell(s)
 }
 
-func (p *program) groupsCommand() *cobra.Command {
+func (o *observer) groupsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "groups", Short: "Lists the groups of the table", Args: arguments,
 		Long: `Lists the groups of the table, with the number of their lease rows and seats.
@@ -123,11 +51,11 @@ dynamodb:Scan. No other command scans the table.`,
 		Example: "  shardlease groups --table leases",
 	}
 	f := formatFlag(c, allFormats()...)
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
-		if err := p.needsTable(); err != nil {
+	c.RunE = do(func(ctx context.Context, _ []string) error {
+		if err := o.at.needsTable(); err != nil {
 			return err
 		}
-		groups, err := p.tables.Groups(ctx, p.at.table)
+		groups, err := o.tables.Groups(ctx, o.at.table)
 		if err != nil {
 			return err
 		}
@@ -137,12 +65,12 @@ dynamodb:Scan. No other command scans the table.`,
 			r.names = append(r.names, g.name)
 		}
 		addItems(r, fields, groups...)
-		return r.print(p.out, f)
+		return r.print(o.out, f)
 	})
 	return c
 }
 
-func (p *program) lsCommand() *cobra.Command {
+func (o *observer) lsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "Lists the shards of the group", Args: arguments,
 		Long: `Lists the shards of the group: the state, the owner, the generation, the failed attempts, how long the
@@ -154,15 +82,15 @@ the clock of another machine; the format wide shows more columns and shortens no
 	positions := positionsFlag(c)
 	states := c.Flags().StringSlice("state", nil, "only shards in these `STATES`, separated by commas: "+stateNames())
 	worker := c.Flags().String("worker", "", "only shards that the workers named `WORKER` hold")
-	p.completeFlag(c, "state", func(*inspect.Snapshot) []string { return strings.Split(stateNames(), ", ") })
-	p.completeFlag(c, "worker", workerNames)
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	o.completeFlag(c, "state", func(*inspect.Snapshot) []string { return strings.Split(stateNames(), ", ") })
+	o.completeFlag(c, "worker", workerNames)
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		for _, state := range *states {
 			if !slices.Contains(inspect.States(), inspect.State(state)) {
 				return usage("unknown --state %q: it must be one of %s", state, stateNames())
 			}
 		}
-		s, err := p.look(ctx)
+		s, err := o.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -177,7 +105,7 @@ the clock of another machine; the format wide shows more columns and shortens no
 			r.names = append(r.names, of.Name)
 			addItems(r, fields, of)
 		}
-		return p.show(s, r, f)
+		return o.show(s, r, f)
 	})
 	return c
 }
@@ -205,7 +133,7 @@ func describeMove(m *inspect.Move) string {
 	return text
 }
 
-func (p *program) workersCommand() *cobra.Command {
+func (o *observer) workersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "workers", Short: "Lists the workers of the group", Args: arguments,
 		Long: `Lists the seats of the group: how many shards each worker holds, how many the plan assigns to it, how many
@@ -215,8 +143,8 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 	}
 	f := formatFlag(c, allFormats()...)
 	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
-		s, err := p.observe(ctx, *lasts)
+	c.RunE = do(func(ctx context.Context, _ []string) error {
+		s, err := o.observe(ctx, *lasts)
 		if err != nil {
 			return err
 		}
@@ -227,7 +155,7 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 			r.names = append(r.names, of.Seat.Name)
 			addItems(r, fields, of)
 		}
-		return p.show(s, r, f)
+		return o.show(s, r, f)
 	})
 	return c
 }
@@ -263,7 +191,7 @@ func limit(n int64) string {
 	return number(n)
 }
 
-func (p *program) wishesCommand() *cobra.Command {
+func (o *observer) wishesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "wishes", Short: "Lists the cordons, drains, pauses and pins", Args: arguments,
 		Long: `Lists the wishes of all operators: cordons, drains, pauses and pins, with their ends. A wish that has
@@ -272,18 +200,18 @@ cannot be read, the exit code is 1; 'shardlease lift all' deletes that record.`,
 		Example: "  shardlease wishes",
 	}
 	f := formatFlag(c, allFormats()...)
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
-		s, err := p.look(ctx)
+	c.RunE = do(func(ctx context.Context, _ []string) error {
+		s, err := o.look(ctx)
 		if err != nil {
 			return err
 		}
-		fields := wishFields(p.now())
+		fields := wishFields(o.now())
 		r := &result{kind: "wishes", item: "wish", head: scopeOf(s), grid: grid{columns: columnsOf(fields)}}
 		for _, w := range s.Wishes {
 			r.names = append(r.names, strings.TrimSpace(string(w.Kind)+" "+w.Subject))
 		}
 		addItems(r, fields, s.Wishes...)
-		if err := r.print(p.out, f); err != nil {
+		if err := r.print(o.out, f); err != nil {
 			return err
 		}
 		return wishesFault(s)

@@ -8,9 +8,15 @@
 // Every flag except --yes can also be set by an environment variable: --table by SHARDLEASE_TABLE,
 // --group by SHARDLEASE_GROUP. docs/operations.md describes when to use which command.
 //
-// main.go has the program and its exit codes; root.go the tree of commands; open.go how a table is
-// opened; output.go and grid.go how results are printed. Each other file has the commands of one
-// theme.
+// main.go has the program and root.go the tree of its commands, each of which belongs to one part of the program:
+//
+//	reader    reader.go   reads the group; the other parts look at it through the reader
+//	observer  look.go     shows the group: ls, get, check and others
+//	display   top.go      draws the full screen of top
+//	operator  consent.go  asks a person, and changes rows, seats and wishes: change.go, evict.go, wishes.go
+//	keeper    tables.go   creates and adopts tables, and migrates from the KCL and back: kcl.go
+//
+// open.go has how a table is opened, exit.go the exit codes, output.go and grid.go how results are printed.
 package main
 
 import (
@@ -38,7 +44,7 @@ func main() {
 // run executes one command, and returns the exit code of the process.
 func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer, env func(string) (string, bool)) int {
 	p := &program{
-		in: in, out: out, problems: problems, env: env, now: time.Now, operator: operator(),
+		in: in, out: out, problems: problems, env: env, now: time.Now, operator: operatorName(),
 		terminal: isTerminal(in) && isTerminal(problems), tables: new(dynamo),
 	}
 	return p.run(ctx, args)
@@ -48,7 +54,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 type program struct {
 	in            io.Reader
 	out, problems io.Writer
-	env           func(name string) (string, bool)
+	env           environment
 	now           func() time.Time
 	operator      string // the default of --by
 	terminal      bool   // a person can read the questions and answer them
@@ -81,12 +87,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// do returns the RunE of a command. A command that runs has a valid command line.
-func (p *program) do(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		p.began = true
-		return f(cmd.Context(), args)
-	}
+// do returns the RunE of a command.
+func do(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return f(cmd.Context(), args) }
 }
 
 // isTerminal reports whether a stream is a terminal.
@@ -95,8 +98,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// operator returns the user and the machine that run this program.
-func operator() string {
+// operatorName returns the user and the machine that run this program.
+func operatorName() string {
 	name := "operator"
 	if u, err := user.Current(); err == nil {
 		name = u.Username

@@ -23,6 +23,25 @@ import (
 // A place is a group in a table.
 type place struct{ table, group string }
 
+// needsGroup reports that --table or --group is missing.
+func (at *place) needsGroup() error {
+	if err := at.needsTable(); err != nil {
+		return err
+	}
+	if at.group == "" {
+		return usage("needs --group or %s", variable("group"))
+	}
+	return nil
+}
+
+// needsTable reports that --table is missing.
+func (at *place) needsTable() error {
+	if at.table == "" {
+		return usage("needs --table or %s", variable("table"))
+	}
+	return nil
+}
+
 // Tables is where lease tables are.
 type tables interface {
 	// Reader returns what reads a group. It needs no permission to write.
@@ -181,11 +200,11 @@ func (c census) sorted() []groupSize {
 }
 
 // supervise returns the supervisor of the group, and the witness of its writes.
-func (p *program) supervise(ctx context.Context, by string) (shardlease.Supervisor, *witness, error) {
-	store, err := p.tables.Store(ctx, p.at, 0)
+func (op *operator) supervise(ctx context.Context, by string) (shardlease.Supervisor, *witness, error) {
+	store, err := op.tables.Store(ctx, *op.at, 0)
 	if err != nil {
 		return shardlease.Supervisor{}, nil, err
 	}
 	w := &witness{Store: store}
-	return shardlease.Supervisor{Store: w, Group: p.at.group, By: by}, w, nil
+	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by}, w, nil
 }

@@ -19,7 +19,7 @@ import (
 // mostAdded bounds --add, so that a typing error does not take all memory.
 const mostAdded = 10_000
 
-func (p *program) planCommand() *cobra.Command {
+func (o *observer) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "plan", Short: "Shows the moves that the next plan would make", Args: arguments,
 		Long: `Runs the planner on the live table without writing anything, and shows the moves. With --add it shows what
@@ -34,12 +34,12 @@ random incarnations; how many move does not. A worker that has no seat any more 
 	f := formatFlag(c, allFormats()...)
 	add := c.Flags().Int("add", 0, "pretend that `N` more workers run")
 	remove := c.Flags().StringSlice("remove", nil, "pretend that the workers with this `NAME` are gone; may be repeated")
-	p.completeFlag(c, "remove", workerNames)
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
+	o.completeFlag(c, "remove", workerNames)
+	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if *add < 0 || *add > mostAdded {
 			return usage("--add must be from 0 to %d", mostAdded)
 		}
-		s, err := p.look(ctx)
+		s, err := o.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ random incarnations; how many move does not. A worker that has no seat any more 
 				return missing("no such worker %s in group %s", quoted(name), quoted(s.Group))
 			}
 		}
-		return p.show(s, planResult(s, foresee(s, p.now(), newcomers(s, *add), *remove)), f)
+		return o.show(s, planResult(s, foresee(s, o.now(), newcomers(s, *add), *remove)), f)
 	})
 	return c
 }

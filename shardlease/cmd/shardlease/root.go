@@ -50,8 +50,12 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "shardlease", Short: "Shows and steers the fleets of a lease table", Long: overview, Example: examples, Version: version(),
 		Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return p.fromEnv(cmd) },
-		RunE:              needsCommand,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			err := p.env.setFlags(cmd)
+			p.began = err == nil
+			return err
+		},
+		RunE: needsCommand,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
@@ -69,12 +73,17 @@ func (p *program) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(looking, p.groupsCommand(), p.lsCommand(), p.workersCommand(), p.getCommand(), p.historyCommand(), p.planCommand(),
-		p.eventsCommand(), p.topCommand(), p.checkCommand(), p.wishesCommand())
-	add(changing, p.releaseCommand(), p.reassignCommand(), p.releaseTaskCommand(), p.evictCommand(), p.quarantineCommand(), p.unquarantineCommand(),
-		p.rewindCommand(), p.removeCommand())
-	add(steering, p.cordonCommand(), p.drainCommand(), p.pauseCommand(), p.resumeCommand(), p.pinCommand(), p.liftCommand())
-	add(keeping, p.tableCommand(), p.kclCommand(), p.demoCommand())
+	r := &reader{&p.at, p.tables, p.env, p.now}
+	o := &observer{r, p.out, p.problems}
+	d := &display{r, p.in, p.out}
+	op := &operator{reader: r, in: p.in, out: p.out, problems: p.problems, terminal: p.terminal, name: p.operator}
+	k := &keeper{op}
+	add(looking, o.groupsCommand(), o.lsCommand(), o.workersCommand(), o.getCommand(), o.historyCommand(), o.planCommand(),
+		o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.wishesCommand())
+	add(changing, op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
+		op.unquarantineCommand(), op.rewindCommand(), op.removeCommand())
+	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.liftCommand())
+	add(keeping, k.tableCommand(), k.kclCommand(), demoCommand(p.out))
 	root.SetHelpCommandGroupID(keeping)
 	root.SetCompletionCommandGroupID(keeping)
 	return root
@@ -101,14 +110,17 @@ func parent(use, short, long, example string, below ...*cobra.Command) *cobra.Co
 	return c
 }
 
-// fromEnv sets the flags that the command line does not have from the environment.
-func (p *program) fromEnv(cmd *cobra.Command) (err error) {
+// An environment returns the value of a variable.
+type environment func(name string) (value string, there bool)
+
+// setFlags sets the flags that the command line does not have.
+func (env environment) setFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed || slices.Contains([]string{"yes", "help", "version"}, f.Name) {
 			return
 		}
 		name := variable(f.Name)
-		if value, there := p.env(name); there && value != "" && err == nil {
+		if value, there := env(name); there && value != "" && err == nil {
 			if fault := cmd.Flags().Set(f.Name, value); fault != nil {
 				err = usage("%s: %v", name, fault)
 			}
@@ -120,25 +132,6 @@ func (p *program) fromEnv(cmd *cobra.Command) (err error) {
 // variable returns the name of the environment variable for a flag.
 func variable(flag string) string {
 	return "SHARDLEASE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// needsGroup reports that --table or --group is missing.
-func (p *program) needsGroup() error {
-	if err := p.needsTable(); err != nil {
-		return err
-	}
-	if p.at.group == "" {
-		return usage("needs --group or %s", variable("group"))
-	}
-	return nil
-}
-
-// needsTable reports that --table is missing.
-func (p *program) needsTable() error {
-	if p.at.table == "" {
-		return usage("needs --table or %s", variable("table"))
-	}
-	return nil
 }
 
 // version describes the build of this program.

@@ -171,14 +171,12 @@ func TestTopLeavesNothingBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := &watched{text: "6 shards", seen: make(chan struct{})}
-		p := &program{
-			in: in, out: out, now: time.Now, tables: w.tables, at: place{"leases", "orders"},
-			env: func(string) (string, bool) { return "", false },
-		}
+		empty := func(string) (string, bool) { return "", false }
+		d := &display{&reader{&place{"leases", "orders"}, w.tables, empty, time.Now}, in, out}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- p.top(ctx, w.tables.link("leases"), time.Second, tea.WithWindowSize(80, 24))
+			ended <- d.show(ctx, w.tables.link("leases"), time.Second, tea.WithWindowSize(80, 24))
 		}()
 		<-out.seen
 		end(keyboard, stop)

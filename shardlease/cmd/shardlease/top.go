@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -30,7 +31,14 @@ import (
 // seconds.
 const defaultRowsEvery = 10 * time.Second
 
-func (p *program) topCommand() *cobra.Command {
+// A display shows the group that it reads on a full screen.
+type display struct {
+	*reader
+	in  io.Reader
+	out io.Writer
+}
+
+func (d *display) topCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "top", Short: "Shows the group on a full screen that follows it", Args: arguments,
 		Long: `Shows the shards, the workers, the warnings and the changes of the group on a full screen, and follows the
@@ -45,39 +53,39 @@ The command needs a terminal. In a script use 'shardlease ls', 'shardlease check
 		Example: "  shardlease top\n  shardlease top --group orders --rows-every 30s",
 	}
 	every := c.Flags().Duration("rows-every", defaultRowsEvery, "how often all rows are read at least; 2s or more")
-	c.RunE = p.do(func(ctx context.Context, _ []string) error {
-		if err := p.needsGroup(); err != nil {
+	c.RunE = do(func(ctx context.Context, _ []string) error {
+		if err := d.at.needsGroup(); err != nil {
 			return err
 		}
 		if *every < 2*time.Second {
 			return usage("--rows-every must be at least 2s")
 		}
-		if !isTerminal(p.in) || !isTerminal(p.out) {
+		if !isTerminal(d.in) || !isTerminal(d.out) {
 			return usage("top needs a terminal as its standard input and output: in a script use 'shardlease ls', 'shardlease check' or 'shardlease events --follow'")
 		}
-		from, err := p.tables.Reader(ctx, p.at)
+		from, err := d.tables.Reader(ctx, *d.at)
 		if err != nil {
 			return err
 		}
-		return p.top(ctx, from, *every)
+		return d.show(ctx, from, *every)
 	})
 	return c
 }
 
-// top shows the group until the person quits or ctx ends; neither is an error. It returns when both goroutines that it
+// show shows the group until the person quits or ctx ends; neither is an error. It returns when both goroutines that it
 // starts have ended.
-func (p *program) top(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, options ...tea.ProgramOption) error {
-	noColor, _ := p.env("NO_COLOR")
-	options = append([]tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithInput(p.in), tea.WithOutput(p.out)}, options...)
-	screen := tea.NewProgram(newModel(p.at, palette{color: noColor == ""}, p.now()), options...)
+func (d *display) show(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, options ...tea.ProgramOption) error {
+	noColor, _ := d.env("NO_COLOR")
+	options = append([]tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithInput(d.in), tea.WithOutput(d.out)}, options...)
+	screen := tea.NewProgram(newModel(*d.at, palette{color: noColor == ""}, d.now()), options...)
 	// Not tea.WithContext: it kills the program when ctx ends, and a killed program does not wait for the goroutine that
 	// reads keys.
 	defer context.AfterFunc(ctx, screen.Quit)()
 	within, stop := context.WithCancel(ctx)
 	defer stop()
 	var senders sync.WaitGroup
-	senders.Go(func() { p.sendLooks(within, from, rowsEvery, screen.Send) })
-	senders.Go(func() { p.sendTime(within, screen.Send) })
+	senders.Go(func() { d.sendLooks(within, from, rowsEvery, screen.Send) })
+	senders.Go(func() { d.sendTime(within, screen.Send) })
 	_, err := screen.Run()
 	stop()
 	senders.Wait()
@@ -92,10 +100,10 @@ type look struct {
 }
 
 // sendLooks sends each look of a watch until ctx ends.
-func (p *program) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, send func(tea.Msg)) {
-	o := inspect.WatchOptions{Options: inspect.Options{Now: p.now}, RowsEvery: rowsEvery}
-	for s, err := range inspect.Watch(ctx, from, p.at.group, o) {
-		send(look{s, err, p.now()})
+func (d *display) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, send func(tea.Msg)) {
+	o := inspect.WatchOptions{Options: inspect.Options{Now: d.now}, RowsEvery: rowsEvery}
+	for s, err := range inspect.Watch(ctx, from, d.at.group, o) {
+		send(look{s, err, d.now()})
 	}
 }
 
@@ -103,7 +111,7 @@ func (p *program) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery 
 type clock time.Time
 
 // sendTime sends the time every second until ctx ends, so that the age of the picture grows while no look ends.
-func (p *program) sendTime(ctx context.Context, send func(tea.Msg)) {
+func (d *display) sendTime(ctx context.Context, send func(tea.Msg)) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -111,7 +119,7 @@ func (p *program) sendTime(ctx context.Context, send func(tea.Msg)) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			send(clock(p.now()))
+			send(clock(d.now()))
 		}
 	}
 }

@@ -32,18 +32,18 @@ type wishOrders struct {
 }
 
 // wishCommand returns a command that stores a wish. The word to type is the last argument, or the group.
-func (p *program) wishCommand(c *cobra.Command, done func(args []string) string, apply wishing) *cobra.Command {
+func (op *operator) wishCommand(c *cobra.Command, done func(args []string) string, apply wishing) *cobra.Command {
 	c.Args = arguments
-	o := &wishOrders{orders: p.orderFlags(c, true)}
+	o := &wishOrders{orders: op.orderFlags(c, true)}
 	c.Flags().DurationVar(&o.lasts, "for", 0, "how long the wish lasts; 0: until it is lifted")
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
+	c.RunE = do(func(ctx context.Context, args []string) error {
 		if o.lasts < 0 {
 			return usage("--for must not be negative")
 		}
-		if err := p.check(c, o.orders, false); err != nil {
+		if err := op.check(c, o.orders, false); err != nil {
 			return err
 		}
-		if err := p.showWorkers(ctx, c.Name(), args); err != nil {
+		if err := op.showWorkers(ctx, c.Name(), args); err != nil {
 			return err
 		}
 		end, until := "", " until it is lifted"
@@ -51,18 +51,18 @@ func (p *program) wishCommand(c *cobra.Command, done func(args []string) string,
 			end = fmt.Sprintf(" for %v", o.lasts)
 			until = end
 		}
-		return p.apply(ctx, c.Name(), args, until, o, apply, done(args)+end)
+		return op.apply(ctx, c.Name(), args, until, o, apply, done(args)+end)
 	})
 	return c
 }
 
 // apply asks, stores or lifts a wish, and prints what was done.
-func (p *program) apply(ctx context.Context, verb string, args []string, until string, o *wishOrders, apply wishing, done string) error {
-	word := append([]string{p.at.group}, args...)[len(args)]
-	if err := p.confirm(ctx, o.orders, word, fmt.Sprintf("This will %s in group %s%s.", strings.Join(append([]string{verb}, args...), " "), p.at.group, until)); err != nil {
+func (op *operator) apply(ctx context.Context, verb string, args []string, until string, o *wishOrders, apply wishing, done string) error {
+	word := append([]string{op.at.group}, args...)[len(args)]
+	if err := op.confirm(ctx, o.orders, word, fmt.Sprintf("This will %s in group %s%s.", strings.Join(append([]string{verb}, args...), " "), op.at.group, until)); err != nil {
 		return err
 	}
-	s, w, err := p.supervise(ctx, o.by)
+	s, w, err := op.supervise(ctx, o.by)
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (p *program) apply(ctx context.Context, verb string, args []string, until s
 	if err := apply(ctx, s, args, o); err != nil {
 		return w.judged(err)
 	}
-	_, err = fmt.Fprintln(p.out, done)
+	_, err = fmt.Fprintln(op.out, done)
 	return err
 }
 
 // showWorkers shows the workers that a wish is for, and how many shards they hold. It reports a worker or a
 // shard that does not exist: it may come later, so that is no error.
-func (p *program) showWorkers(ctx context.Context, kind string, args []string) error {
-	s, err := p.look(ctx)
+func (op *operator) showWorkers(ctx context.Context, kind string, args []string) error {
+	s, err := op.look(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -87,12 +87,12 @@ func (p *program) showWorkers(ctx context.Context, kind string, args []string) e
 		return nil
 	}
 	worker := args[len(args)-1]
-	p.showHeld(s, seatsOf(s, worker))
+	op.showHeld(s, seatsOf(s, worker))
 	if !slices.Contains(workerNames(s), worker) {
-		fmt.Fprintf(p.problems, "shardlease: no worker named %s has a seat now\n", quoted(worker))
+		fmt.Fprintf(op.problems, "shardlease: no worker named %s has a seat now\n", quoted(worker))
 	}
 	if kind == "pin" && s.Shard(args[0]) == nil {
-		fmt.Fprintf(p.problems, "shardlease: no shard named %s has a row now\n", quoted(args[0]))
+		fmt.Fprintf(op.problems, "shardlease: no shard named %s has a row now\n", quoted(args[0]))
 	}
 	return nil
 }
@@ -107,9 +107,9 @@ func seatsOf(s *inspect.Snapshot, name string) (list []lease.Incarnation) {
 	return list
 }
 
-func (p *program) cordonCommand() *cobra.Command {
-	return p.wishCommand(&cobra.Command{
-		Use: "cordon WORKER", Short: "Gives a worker no more shards", ValidArgsFunction: p.completeArgs(workerNames),
+func (op *operator) cordonCommand() *cobra.Command {
+	return op.wishCommand(&cobra.Command{
+		Use: "cordon WORKER", Short: "Gives a worker no more shards", ValidArgsFunction: op.completeArgs(workerNames),
 		Long:    `Gives the workers with that name no more shards. They keep the shards that they hold.` + aboutWishes,
 		Example: "  shardlease cordon host-1 --why \"disk is full\" --for 2h",
 	}, func(args []string) string { return "cordoned worker " + quoted(args[0]) },
@@ -118,9 +118,9 @@ func (p *program) cordonCommand() *cobra.Command {
 		})
 }
 
-func (p *program) drainCommand() *cobra.Command {
-	return p.wishCommand(&cobra.Command{
-		Use: "drain WORKER", Short: "Moves all shards away from a worker", ValidArgsFunction: p.completeArgs(workerNames),
+func (op *operator) drainCommand() *cobra.Command {
+	return op.wishCommand(&cobra.Command{
+		Use: "drain WORKER", Short: "Moves all shards away from a worker", ValidArgsFunction: op.completeArgs(workerNames),
 		Long: `Moves all shards away from the workers with that name, by ordinary moves. They keep running, and keep the
 shards for which no other worker has room.` + aboutWishes,
 		Example: "  shardlease drain host-1 --why \"maintenance\"",
@@ -130,21 +130,21 @@ shards for which no other worker has room.` + aboutWishes,
 		})
 }
 
-func (p *program) pauseCommand() *cobra.Command {
-	return p.wishCommand(&cobra.Command{
+func (op *operator) pauseCommand() *cobra.Command {
+	return op.wishCommand(&cobra.Command{
 		Use: "pause", Short: "Stops all moves of held shards",
 		Long: `Stops all moves of held shards in the group. Shards without an owner are still claimed, and a worker that
 shuts down still gives up its shards. 'shardlease resume' ends the pause.` + aboutWishes,
 		Example: "  shardlease pause --why \"incident 42\" --for 1h",
-	}, func([]string) string { return "paused the moves of group " + quoted(p.at.group) },
+	}, func([]string) string { return "paused the moves of group " + quoted(op.at.group) },
 		func(ctx context.Context, s shardlease.Supervisor, _ []string, o *wishOrders) error {
 			return s.Pause(ctx, o.lasts, o.why)
 		})
 }
 
-func (p *program) pinCommand() *cobra.Command {
-	return p.wishCommand(&cobra.Command{
-		Use: "pin SHARD WORKER", Short: "Moves a shard to a worker and keeps it there", ValidArgsFunction: p.completeArgs(shardNames, workerNames),
+func (op *operator) pinCommand() *cobra.Command {
+	return op.wishCommand(&cobra.Command{
+		Use: "pin SHARD WORKER", Short: "Moves a shard to a worker and keeps it there", ValidArgsFunction: op.completeArgs(shardNames, workerNames),
 		Long: `Moves a shard to the worker with that name, and keeps it there. Plans ignore the pin while no such worker
 runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes,
 		Example: "  shardlease pin shard-7 host-1 --why \"debugging\" --for 30m",
@@ -156,18 +156,18 @@ runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes
 		})
 }
 
-func (p *program) resumeCommand() *cobra.Command {
+func (op *operator) resumeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "resume", Short: "Ends a pause", Args: arguments,
 		Long:    `Ends the pause of the group, like 'shardlease lift pause'.`,
 		Example: "  shardlease resume",
 	}
-	o := &wishOrders{orders: p.orderFlags(c, false)}
-	c.RunE = p.do(func(ctx context.Context, _ []string) error { return p.lift(ctx, c, o, lease.WishPause, "") })
+	o := &wishOrders{orders: op.orderFlags(c, false)}
+	c.RunE = do(func(ctx context.Context, _ []string) error { return op.lift(ctx, c, o, lease.WishPause, "") })
 	return c
 }
 
-func (p *program) liftCommand() *cobra.Command {
+func (op *operator) liftCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin, or all of them", Args: arguments,
 		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
@@ -176,10 +176,10 @@ func (p *program) liftCommand() *cobra.Command {
 'lift all' ends all wishes of the group. If the record of the wishes cannot be read, the command deletes that
 record.`,
 		Example:           "  shardlease lift drain host-1\n  shardlease lift pin shard-7\n  shardlease lift pause\n  shardlease lift all",
-		ValidArgsFunction: p.completeArgs(wishKinds, wishSubjects),
+		ValidArgsFunction: op.completeArgs(wishKinds, wishSubjects),
 	}
-	o := &wishOrders{orders: p.orderFlags(c, false)}
-	c.RunE = p.do(func(ctx context.Context, args []string) error {
+	o := &wishOrders{orders: op.orderFlags(c, false)}
+	c.RunE = do(func(ctx context.Context, args []string) error {
 		kind, name := lease.WishKind(args[0]), strings.Join(args[1:], "")
 		subject, _, _ := kind.Names()
 		switch {
@@ -188,11 +188,11 @@ record.`,
 		case subject == "" && len(args) == 2:
 			return usage("lift %s has no name", kind)
 		case kind == everyWish:
-			return p.liftAll(ctx, c, o)
+			return op.liftAll(ctx, c, o)
 		case subject != "" && name == "":
 			return usage("needs the name of the %s", subject)
 		}
-		return p.lift(ctx, c, o, kind, name)
+		return op.lift(ctx, c, o, kind, name)
 	})
 	return c
 }
@@ -201,26 +201,26 @@ record.`,
 const everyWish lease.WishKind = "all"
 
 // liftAll ends all wishes.
-func (p *program) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders) error {
-	if err := p.check(c, o.orders, false); err != nil {
+func (op *operator) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders) error {
+	if err := op.check(c, o.orders, false); err != nil {
 		return err
 	}
-	return p.apply(ctx, "lift all wishes", nil, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+	return op.apply(ctx, "lift all wishes", nil, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
 		return s.LiftAll(ctx)
-	}, "lifted all wishes of group "+quoted(p.at.group))
+	}, "lifted all wishes of group "+quoted(op.at.group))
 }
 
 // lift ends a wish.
-func (p *program) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kind lease.WishKind, subject string) error {
-	if err := p.check(c, o.orders, false); err != nil {
+func (op *operator) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kind lease.WishKind, subject string) error {
+	if err := op.check(c, o.orders, false); err != nil {
 		return err
 	}
 	var args []string
-	what := string(kind) + " of group " + quoted(p.at.group)
+	what := string(kind) + " of group " + quoted(op.at.group)
 	if subject != "" {
 		args, what = []string{subject}, string(kind)+" of "+quoted(subject)
 	}
-	return p.apply(ctx, "lift "+string(kind), args, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
+	return op.apply(ctx, "lift "+string(kind), args, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
 		err := s.Lift(ctx, kind, subject)
 		if errors.Is(err, lease.ErrNotFound) {
 			return missing("lift %s: no such wish", strings.TrimSpace(string(kind)+" "+clean(subject)))
