@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"iter"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
@@ -96,29 +96,11 @@ func moveIncidents() []incident {
 // planIncidents concern the plan.
 func planIncidents() []incident {
 	return []incident{{
-		code: inspect.CodePlanStale, level: "WARN", watch: 25 * time.Second, within: 30 * time.Second, // a worker cannot list the seats
+		code: inspect.CodePlanStale, level: "WARN", watch: 25 * time.Second, within: 30 * time.Second, // a seat whose worker is stuck
 		begin: func(s *scene) { s.list(3); s.join("a", "b", "c") },
-		cause: func(s *scene) {
-			s.worker("b").OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
-				return func(yield func(lease.Record, error) bool) {
-					yield(nil, errors.New("not authorized to perform dynamodb:Query"))
-				}
-			})
-			s.types("cordon", "nobody") // another plan
-		},
-		mend: func(s *scene) { s.kill("b"); s.join("b") }, // a restart
-		over: time.Minute,
-	}, {
-		code: inspect.CodePlanStale, level: "WARN", watch: 25 * time.Second, within: 30 * time.Second, // only a restart helps
-		begin: func(s *scene) { s.list(3); s.join("a", "b", "c") },
-		cause: func(s *scene) {
-			s.worker("b").OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
-				return func(yield func(lease.Record, error) bool) { yield(nil, errors.New("broken connection")) }
-			})
-			s.types("cordon", "nobody") // another plan
-		},
-		mend: func(s *scene) { s.kill("b"); s.types("evict", "b"); s.join("b") },
-		over: time.Minute,
+		cause: func(s *scene) { s.stick("stuck") },
+		mend:  func(s *scene) { s.types("evict", "stuck") },
+		over:  time.Minute,
 	}, {
 		code: inspect.CodeUneven, level: "WARN", with: []inspect.Code{inspect.CodeStuckHandoff}, watch: time.Minute, within: 65 * time.Second, // a worker may not write rows
 		begin: func(s *scene) {
@@ -201,4 +183,28 @@ func (s *scene) bounce(shard string) {
 		case <-time.After(25 * time.Second):
 		}
 	}
+}
+
+// stick adds the seat of a worker that beats and does nothing else, until the seat is evicted.
+func (s *scene) stick(name string) {
+	table, seat := s.tables.link("leases"), lease.Seat{Group: "orders", Incarnation: lease.Incarnation(name), Name: name, TTL: 10 * time.Second}
+	seat = fixture.Must[lease.Seat](s.t, table)(protocol.Sit(seat, fixture.Stamp()))
+	go func() {
+		for ; ; time.Sleep(3 * time.Second) {
+			select {
+			case <-s.over:
+				return
+			default:
+			}
+			w, err := protocol.NextBeat(seat, lease.Says{}, fixture.Stamp())
+			if err != nil {
+				return
+			}
+			r, err := table.Write(context.Background(), w)
+			if err != nil {
+				return
+			}
+			seat = r.(lease.Seat)
+		}
+	}()
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -64,6 +66,18 @@ func workerIncidents() []incident {
 		cause: func(s *scene) { s.ail(fails, "a", "*") },
 		mend:  func(s *scene) { s.heal() },
 		over:  6 * time.Minute,
+	}, {
+		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // it may not read the table
+		begin: func(s *scene) { s.list(3); s.join("a", "b", "c") },
+		cause: func(s *scene) {
+			s.worker("b").OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+				return func(yield func(lease.Record, error) bool) {
+					yield(nil, errors.New("not authorized to perform dynamodb:Query"))
+				}
+			})
+		},
+		mend: func(s *scene) { s.kill("b"); s.join("b") }, // a restart
+		over: time.Minute,
 	}, {
 		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // it is replaced
 		begin: func(s *scene) { s.list(12); s.join("a", "b", "c") },
