@@ -26,7 +26,7 @@ type client struct {
 	n      *node
 	busy   int
 	limit  float64
-	pardon int
+	halved int     // so many of the next results are of requests that were sent before the limit was halved
 	queue  []*call // calls that wait for admission, oldest first; there is one class of calls, because no call commits
 }
 
@@ -36,11 +36,11 @@ func (c *client) note(well bool) {
 	switch {
 	case well:
 		c.limit = min(c.limit+1/c.limit, inFlight)
-	case c.pardon == 0:
+	case c.halved == 0:
 		c.limit = max(c.limit/2, 1)
-		c.pardon = c.busy
+		c.halved = c.busy
 	}
-	c.pardon = max(c.pardon-1, 0)
+	c.halved = max(c.halved-1, 0)
 	c.admit()
 }
 
