@@ -76,11 +76,11 @@ func TestSessions(t *testing.T) {
 		t.Errorf("acquired at %v under %d", third.Checkpoint(), third.Generation())
 	}
 	third.Release("")
-	removedLeaseTakesTwoRequests(t, a, b, callsOfB)
+	removedLeaseTakesTwoRequests(t, a, b, requestsOfB)
 }
 
 // removedLeaseTakesTwoRequests: a session acquires a lease that another one has removed.
-func removedLeaseTakesTwoRequests(t *testing.T, a, b *shardlease.Session, callsOfB *counted) {
+func removedLeaseTakesTwoRequests(t *testing.T, a, b *shardlease.Session, requestsOfB *atomic.Int64) {
 	ctx := t.Context()
 	other, err := a.Acquire(ctx, "other", shardlease.AcquireOptions{})
 	if err != nil {

@@ -34,7 +34,7 @@ func (f *fleet) asked(after time.Duration, answers bool) *[]engine.Plan {
 func (f *fleet) keepsSeats() {
 	f.Helper()
 	for _, n := range f.nodes {
-		if slices.ContainsFunc(n.events, func(e event.Event) bool { return e.Kind == event.Lost }) {
+		if len(n.reports(event.Lost)) > 0 {
 			f.Errorf("%s has lost its seat", n.Name)
 		}
 	}
@@ -59,7 +59,7 @@ func TestPlannerThatTakesLong(t *testing.T) {
 		f.until(3*beat, f.even)
 		f.join()
 		f.until(4*beat, f.even)
-		a.kill()
+		a.Kill()
 		f.until(f.config.TTL+3*beat, f.even)
 		f.keepsSeats()
 		if maker := f.plan().Planner; maker != by {
@@ -131,7 +131,7 @@ func TestWorkerDiesWhileThePlannerIsAsked(t *testing.T) {
 	f.join()
 	dies := f.join()
 	f.settles("three workers", 2, 2, 2)
-	dies.kill()
+	dies.Kill()
 	f.Run(f.config.TTL - beat)
 	f.planner = shift{}
 	asked := f.asked(beat, true)

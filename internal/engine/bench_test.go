@@ -12,13 +12,13 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
-// holding is a world of one worker that holds so many shards.
-func holding(t testing.TB, shards int) *node {
+// holding returns the only worker of a fleet, which holds so many shards.
+func holding(t testing.TB, shards int) *member {
 	t.Helper()
-	w := newWorld(t, shards)
-	n := w.join("a", config(rebalance.Eager))
-	w.until(time.Minute, func() bool { return len(n.Handlers) == shards })
-	w.run(5 * time.Second)
+	f := newFleet(t, shards, 0, rebalance.Eager)
+	n := f.join()
+	f.until(time.Minute, f.held)
+	f.Run(5 * time.Second)
 	return n
 }
 
@@ -59,7 +59,7 @@ func BenchmarkStep(b *testing.B) {
 }
 
 // commit goes from a mark to its answer, without a network.
-func (n *node) commit(t testing.TB, in engine.Input) {
+func (n *member) commit(t testing.TB, in engine.Input) {
 	t.Helper()
 	out, _ := n.Engine.Step(n.Moment(), in)
 	for _, o := range out {
@@ -67,7 +67,7 @@ func (n *node) commit(t testing.TB, in engine.Input) {
 		if !ok {
 			continue
 		}
-		r, err := n.w.store.Write(t.Context(), send.Write)
+		r, err := n.of.store.Write(t.Context(), send.Write)
 		n.Engine.Step(n.Moment(), engine.Settled{Write: send.Write, Record: r, Err: err})
 		return
 	}
@@ -78,21 +78,21 @@ func (n *node) commit(t testing.TB, in engine.Input) {
 func TestStepsDoNotGrowWithShards(t *testing.T) {
 	const few, most = 400, 5
 	many := fixture.Size(2_500, 10_000)
-	for name, step := range map[string]func(n *node, held []engine.Tenure, i int){
-		"time has passed": func(n *node, _ []engine.Tenure, _ int) { n.Engine.Step(n.Moment(), engine.Tick{}) },
-		"a commit": func(n *node, held []engine.Tenure, i int) {
+	for name, step := range map[string]func(n *member, held []engine.Tenure, i int){
+		"time has passed": func(n *member, _ []engine.Tenure, _ int) { n.Engine.Step(n.Moment(), engine.Tick{}) },
+		"a commit": func(n *member, held []engine.Tenure, i int) {
 			seq := uint64(i + 1)
-			n.commit(n.w.TB, engine.Marks{Tenure: held[0], Mark: checkpoint.Mark{Position: strconv.Itoa(i + 1)}, Seq: seq, Flush: seq})
+			n.commit(n.of.TB, engine.Marks{Tenure: held[0], Mark: checkpoint.Mark{Position: strconv.Itoa(i + 1)}, Seq: seq, Flush: seq})
 		},
-		"a shard is given up in a shutdown": func(n *node, held []engine.Tenure, i int) {
+		"a shard is given up in a shutdown": func(n *member, held []engine.Tenure, i int) {
 			half := len(held) / 2
 			if i == 0 {
 				n.Engine.Step(n.Moment(), engine.Stop{})
 				for _, id := range held[:half] {
-					n.commit(n.w.TB, engine.Returned{Tenure: id})
+					n.commit(n.of.TB, engine.Returned{Tenure: id})
 				}
 			}
-			n.commit(n.w.TB, engine.Returned{Tenure: held[half+i]})
+			n.commit(n.of.TB, engine.Returned{Tenure: held[half+i]})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestStepsDoNotGrowWithShards(t *testing.T) {
 }
 
 // fastest returns the shortest time of ten consecutive steps among 200.
-func fastest(t *testing.T, shards int, step func(n *node, held []engine.Tenure, i int)) time.Duration {
-	n := holding(untwinned{t}, shards)
+func fastest(t *testing.T, shards int, step func(n *member, held []engine.Tenure, i int)) time.Duration {
+	n := holding(t, shards)
 	held, shortest := n.tenures(), time.Hour
 	for i := 0; i < 200; i += 10 {
 		began := time.Now()
@@ -118,6 +118,3 @@ func fastest(t *testing.T, shards int, step func(n *node, held []engine.Tenure, 
 	}
 	return shortest
 }
-
-// Untwinned is a test whose engines skip the comparison with their clones, which takes time for each shard.
-type untwinned struct{ testing.TB }

@@ -25,12 +25,12 @@ func TestBoundsOfIncidents(t *testing.T) {
 		happens      incident
 		small, large time.Duration
 	}{
-		{"a parent is finished, and its child is processed", (*fleet).finishParent, time.Second, beat + 2*time.Second},
-		{"the last of two parents is finished, and their child is processed", (*fleet).finishParents, beat + 2*time.Second, beat + 2*time.Second},
-		{"a shard is split, and its halves are merged", (*fleet).splitAndMerge, time.Second, beat + 2*time.Second},
-		{"a handler fails, and another worker processes the shard", (*fleet).failOnce, backOff + beat + time.Second, backOff + beat + time.Second},
-		{"the source lists a new shard, and it is processed", (*fleet).listNew, poll + beat + time.Second, poll + beat + time.Second},
-		{"a planner dies while it plans, and a plan is complete", (*fleet).losePlanner, beat + 3*time.Second, beat + 3*time.Second},
+		{"a parent is finished, and its child is processed", finishParent, time.Second, beat + 2*time.Second},
+		{"the last of two parents is finished, and their child is processed", finishParents, beat + 2*time.Second, beat + 2*time.Second},
+		{"a shard is split, and its halves are merged", splitAndMerge, time.Second, beat + 2*time.Second},
+		{"a handler fails, and another worker processes the shard", failOnce, backOff + beat + time.Second, backOff + beat + time.Second},
+		{"the source lists a new shard, and it is processed", listNew, poll + beat + time.Second, poll + beat + time.Second},
+		{"a planner dies while it plans, and a plan is complete", losePlanner, beat + 3*time.Second, beat + 3*time.Second},
 	} {
 		for workers, most := range map[int]time.Duration{4: c.small, 12: c.large} {
 			t.Run(fmt.Sprintf("%s/%d workers", c.name, workers), func(t *testing.T) {
@@ -53,22 +53,22 @@ func TestBoundsOfIncidents(t *testing.T) {
 }
 
 // finishParent lets a shard come to its end whose child is listed.
-func (f *fleet) finishParent(i int) time.Duration {
+func finishParent(f *fleet, i int) time.Duration {
 	up := f.up()
 	parent := up[i*len(up)/4].Handlers[0].Shard
 	child := engine.Shard{Name: fmt.Sprintf("child-%d", i), Parents: []string{parent}}
-	f.source.Shards = append(slices.Clone(f.source.Shards), child)
+	f.lists(child)
 	f.Run(time.Minute)
 	f.end(parent) // takes 50 ms
 	return f.until(time.Minute, func() bool { return f.processed(child.Name) }) + 50*time.Millisecond
 }
 
 // finishParents lets two shards come to their ends, one after the other and under different workers, whose child is listed.
-func (f *fleet) finishParents(i int) time.Duration {
+func finishParents(f *fleet, i int) time.Duration {
 	up := f.up()
 	first, last := up[i*len(up)/4].Handlers[0].Shard, up[(i*len(up)/4+1)%len(up)].Handlers[0].Shard
 	child := engine.Shard{Name: fmt.Sprintf("merged-%d", i), Parents: slices.Sorted(slices.Values([]string{first, last}))}
-	f.source.Shards = append(slices.Clone(f.source.Shards), child)
+	f.lists(child)
 	f.Run(time.Minute)
 	f.end(first)
 	f.Run(2 * beat)
@@ -78,7 +78,7 @@ func (f *fleet) finishParents(i int) time.Duration {
 
 // splitAndMerge lets a shard be split and merged again. Its two halves come to their ends one after the other, mostly under
 // different workers.
-func (f *fleet) splitAndMerge(i int) time.Duration {
+func splitAndMerge(f *fleet, i int) time.Duration {
 	up := f.up()
 	root := up[i*len(up)/4].Handlers[0].Shard
 	left, right, merged := fmt.Sprintf("left-%d", i), fmt.Sprintf("right-%d", i), fmt.Sprintf("merged-%d", i)
@@ -95,30 +95,29 @@ func (f *fleet) splitAndMerge(i int) time.Duration {
 }
 
 // failOnce lets a handler fail.
-func (f *fleet) failOnce(i int) time.Duration {
+func failOnce(f *fleet, i int) time.Duration {
 	up := f.up()
 	n := up[i*len(up)/4]
 	id := n.Handlers[0].Tenure
-	n.Handlers.Remove(id)
-	n.Input(engine.Returned{Tenure: id, Failed: true})
+	n.Return(id, true)
 	return f.until(time.Minute, func() bool {
 		return slices.ContainsFunc(f.up(), func(other *member) bool { return other != n && other.holds(id.Shard) })
 	})
 }
 
 // listNew makes the source list one shard more.
-func (f *fleet) listNew(i int) time.Duration {
+func listNew(f *fleet, i int) time.Duration {
 	name := fmt.Sprintf("new-%d", i)
-	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: name})
+	f.lists(engine.Shard{Name: name})
 	return f.until(2*time.Minute, func() bool { return f.processed(name) })
 }
 
 // losePlanner kills the worker that plans for a newcomer when it has opened a revision.
-func (f *fleet) losePlanner(int) time.Duration {
+func losePlanner(f *fleet, _ int) time.Duration {
 	before := f.plan()
 	f.join()
 	f.until(time.Minute, func() bool { return f.plan().Open })
 	maker := f.plan().By.Incarnation
-	f.nodes[slices.IndexFunc(f.nodes, func(n *member) bool { return n.Engine.Status().Incarnation == maker })].kill()
+	f.nodes[slices.IndexFunc(f.nodes, func(n *member) bool { return n.Engine.Status().Incarnation == maker })].Kill()
 	return f.until(time.Minute, func() bool { p := f.plan(); return p.Revision > before.Revision && !p.Open })
 }

@@ -10,32 +10,9 @@ import (
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// command makes a command, and the wish by which workers notice it.
-func (f *fleet) command(shard string, write func(lease.Row, protocol.Command) (lease.Write, error)) {
-	f.Helper()
-	row := f.row(shard)
-	f.write(write(row, protocol.Command{Seen: row.Generation, By: "operator"}))
-	f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
-}
-
-func (f *fleet) quarantine(shard string) {
-	f.Helper()
-	f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
-		return protocol.Quarantine(r, c, lease.ReasonForced, f.stamp())
-	})
-}
-
-func (f *fleet) unquarantine(shard string) {
-	f.Helper()
-	f.command(shard, func(r lease.Row, c protocol.Command) (lease.Write, error) {
-		return protocol.Unquarantine(r, c, f.stamp())
-	})
-}
 
 // commanded returns a fleet that never audits, and the shard that some worker holds.
 func commanded(t *testing.T, workers, of int) (f *fleet, shard string) {
@@ -86,8 +63,8 @@ func TestCommandsOfASlowClock(t *testing.T) {
 		f, shard := commanded(t, 3, i%3)
 		f.Run(time.Duration(i) * beat / 12)
 		row := f.row(shard)
-		f.write(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, lease.ReasonForced, f.stamp()))
-		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() - time.Hour)})
+		f.write(protocol.Quarantine(row, seen(row), lease.ReasonForced, f.stamp()))
+		f.wish(f.look(shard, -time.Hour))
 		if took := f.until(time.Minute, func() bool { return !f.processed(shard) }); took > beat+1500*time.Millisecond {
 			t.Errorf("noticed after %v", took)
 		}
@@ -100,12 +77,12 @@ func TestALookIsNoPlan(t *testing.T) {
 	for _, workers := range []int{3, 12} {
 		f, shard := commanded(t, workers, 0)
 		revision, starts := f.plan().Revision, f.starts
-		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: "nothing", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(f.look("nothing", time.Minute))
 		f.Run(30 * time.Second)
 		if now := f.plan().Revision; now != revision {
 			t.Errorf("%d workers: a look at no shard made %d plans", workers, now-revision)
 		}
-		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(f.look(shard, time.Minute))
 		f.Run(2 * time.Minute)
 		if list := f.wishes().List; len(list) > 0 || f.starts != starts {
 			t.Errorf("%d workers: %d tenures began, and the wishes are %v", workers, f.starts-starts, list)
@@ -155,7 +132,7 @@ func TestALookIsRepeated(t *testing.T) {
 			}
 			return 0
 		}
-		f.wish(lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)})
+		f.wish(f.look(shard, time.Minute))
 		f.Run(beat + 100*time.Millisecond) // all workers read the row now
 		f.quarantine(shard)
 		f.until(3*beat+2*time.Second, func() bool { return !f.processed(shard) })
@@ -224,12 +201,7 @@ func TestACommandWhileAPlanIsOpen(t *testing.T) {
 		f, shard := commanded(t, 3, i%3)
 		f.quarantine(shard)
 		f.Run(time.Minute + time.Duration(i)*beat/7)
-		f.slow = func(_ *member, o engine.Output) time.Duration {
-			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
-				return 2500 * time.Millisecond
-			}
-			return 0
-		}
+		f.delay(2500*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, lease.KindTarget) })
 		f.join()
 		f.until(time.Minute, func() bool { return f.plan().Open })
 		f.unquarantine(shard)
@@ -314,7 +286,7 @@ func TestALookAtAFinishedShard(t *testing.T) {
 // TestALookIsHeededOnce: while the wish stands, other changes of the wishes bring no more reads.
 func TestALookIsHeededOnce(t *testing.T) {
 	f, shard := commanded(t, 3, 1)
-	look := lease.Wish{Kind: protocol.WishLook, Subject: shard, By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Minute)}
+	look := f.look(shard, time.Minute)
 	reads := 0
 	f.slow = func(_ *member, o engine.Output) time.Duration {
 		if get, is := o.(engine.Get); is && get.Key.Name == shard {
@@ -339,12 +311,7 @@ func TestALookWhileAPlanIsWritten(t *testing.T) {
 	for last := range fixture.Size(6, 12) {
 		f, _ := commanded(t, 12, 0)
 		shard := f.others()[last%4].Handlers[0].Shard // its worker does not watch
-		f.slow = func(_ *member, o engine.Output) time.Duration {
-			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
-				return 2500 * time.Millisecond
-			}
-			return 0
-		}
+		f.delay(2500*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, lease.KindTarget) })
 		f.join()
 		f.until(time.Minute, func() bool { return f.plan().Open })
 		starts := f.row(shard).Generation

@@ -2,9 +2,7 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,47 +18,35 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// row is the row of a shard as it stands.
-func (w *world) row(name string) lease.Row {
-	w.Helper()
-	r, err := w.store.Get(w.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: name})
-	if err != nil {
-		w.Fatal(err)
-	}
-	return r.(lease.Row)
-}
-
 // TestShardIsReadBeforeItIsSetAside: a worker remembers that a shard has failed before. It
 // has come further since, then its owner dies: that is no second failure in a row.
 func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
 	for seed := range uint64(6) { // now and then the rows are listed just in time
-		w := newWorld(t, 8)
+		w := newTwins(t, 8)
 		w.chance = rand.New(rand.NewPCG(seed, 7))
 		c := config(rebalance.Cooperative)
 		c.MaxAttempts = 2
-		a, b := w.join("a", c), w.join("b", c)
+		a, b := w.enter("a", c), w.enter("b", c)
 		w.until(time.Minute, w.held)
-		w.run(time.Minute)
+		w.Run(time.Minute)
 		fails := a.tenures()[0]
-		a.fail(fails)
+		a.Return(fails, true)
 		w.until(time.Minute, w.held)
-		w.run(5 * time.Minute) // both have listed the rows
+		w.Run(5 * time.Minute) // both have listed the rows
 		dies, stays := a, b
-		for _, id := range b.tenures() {
-			if id.Shard == fails.Shard {
-				dies, stays = b, a
-			}
+		if b.holds(fails.Shard) {
+			dies, stays = b, a
 		}
 		for _, id := range dies.tenures() {
 			if id.Shard == fails.Shard {
-				dies.step(engine.Marks{Tenure: id, Mark: mark("1"), Seq: 1, Flush: 1})
+				dies.Step(engine.Marks{Tenure: id, Mark: mark("1"), Seq: 1, Flush: 1})
 			}
 		}
-		w.run(time.Second)
+		w.Run(time.Second)
 		dies.Kill()
-		w.run(time.Minute)
-		if len(stays.Handlers) != 8 || len(stays.of(event.Quarantined)) > 0 {
-			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.Handlers), stays.of(event.Quarantined))
+		w.Run(time.Minute)
+		if len(stays.Handlers) != 8 || len(stays.reports(event.Quarantined)) > 0 {
+			t.Errorf("seed %d: %d of 8 shards are held; set aside: %+v", seed, len(stays.Handlers), stays.reports(event.Quarantined))
 		}
 	}
 }
@@ -69,52 +55,39 @@ func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
 // before a parent was finished, and adopted. The workers remember the parent's end; its
 // child, which is listed now, begins after the next one.
 func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
-	w := newWorld(t, 10)
+	w := newTwins(t, 10)
 	parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
-	w.shards = append(w.shards, parent)
-	w.source.Shards = w.shards
-	w.fleet("abcd", config(rebalance.Cooperative))
+	w.lists(parent)
+	all := w.source.Shards
+	w.enterAll("abcd", config(rebalance.Cooperative))
 	w.until(2*time.Minute, w.held)
-	w.finish("parent")
-	w.run(5 * time.Minute)
+	w.end("parent")
+	w.Run(5 * time.Minute)
 	w.down = true
-	w.source.Shards = append(w.shards[:len(w.shards):len(w.shards)], child)
-	w.run(time.Minute)
-	w.use(older(t, w.nodes[0].Moment(), w.shards))
+	w.lists(child)
+	w.Run(time.Minute)
+	w.use(older(t, all))
 	w.down = false
 	for range 1000 {
-		w.run(100 * time.Millisecond)
-		if w.processed("child") > 0 && !w.row("parent").Finished {
+		w.Run(100 * time.Millisecond)
+		if w.processed("child") && !w.row("parent").Finished {
 			t.Fatalf("the child has begun, and the parent is %v", w.row("parent"))
 		}
 	}
-	if !w.held() {
-		t.Errorf("%v are held of %d shards", w.counts(), len(w.shards))
+	for _, s := range all {
+		if !w.processed(s.Name) {
+			t.Errorf("%s is not processed; held %v", s.Name, w.counts())
+		}
 	}
 }
 
 // older is a table that knows these shards, was put back in time and adopted.
-func older(t *testing.T, now engine.Moment, shards []engine.Shard) lease.Store {
+func older(t *testing.T, shards []engine.Shard) *judge.Store {
 	t.Helper()
 	store := judge.NewStore(new(memstore.Store), checkpoint.Decimal)
-	stamp := func(s engine.Shard, what string) protocol.Stamp {
-		return protocol.Stamp{ID: lease.WriteID(strings.Repeat(what, 5) + s.Name), At: now.Wall}
-	}
+	must := fixture.Must[lease.Row](t, store)
 	for _, s := range shards {
-		w, err := protocol.Begin("g", s.Name, nil, "operator", stamp(s, "begin"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := store.Write(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if w, err = protocol.Adopt(r.(lease.Row), "operator", stamp(s, "adopt")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err = store.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		must(protocol.Adopt(must(protocol.Begin("g", s.Name, nil, "operator", fixture.Stamp())), "operator", fixture.Stamp()))
 	}
 	return store
 }
@@ -122,18 +95,18 @@ func older(t *testing.T, now engine.Moment, shards []engine.Shard) lease.Store {
 // TestNothingIsClaimedInVain: one worker after the other leaves. Most remember its shards
 // where they were minutes ago, and still nobody takes them for a dead worker's.
 func TestNothingIsClaimedInVain(t *testing.T) {
-	w := newWorld(t, 24)
-	fleet := w.fleet("abcdef", config(rebalance.Cooperative))
+	w := newTwins(t, 24)
+	fleet := w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(2*time.Minute, w.even)
-	w.run(10 * time.Minute) // all have listed the rows
+	w.Run(10 * time.Minute) // all have listed the rows
 	for _, n := range fleet[:4] {
-		n.step(engine.Stop{})
+		n.Step(engine.Stop{})
 		w.until(time.Minute, n.Engine.Done)
 		w.until(time.Minute, w.held)
-		w.run(5 * time.Second)
+		w.Run(5 * time.Second)
 	}
 	for _, n := range fleet {
-		if vain := n.of(event.Contended); len(vain) > 0 {
+		if vain := n.reports(event.Contended); len(vain) > 0 {
 			t.Errorf("%s claimed in vain: %+v", n.Name, vain)
 		}
 	}
@@ -142,11 +115,11 @@ func TestNothingIsClaimedInVain(t *testing.T) {
 // TestDeathBeforeTheRowsAreListed: a newcomer dies that has just been given shards, then who
 // has just inherited some. Nobody has listed the rows since, and all know what those had.
 func TestDeathBeforeTheRowsAreListed(t *testing.T) {
-	w := newWorld(t, 24)
-	w.fleet("abcdef", config(rebalance.Cooperative))
+	w := newTwins(t, 24)
+	w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(2*time.Minute, w.even)
-	w.run(5 * time.Minute)
-	w.join("k", config(rebalance.Cooperative))
+	w.Run(5 * time.Minute)
+	w.enter("k", config(rebalance.Cooperative))
 	w.until(time.Minute, w.even)
 	for _, at := range []int{6, 0, 1} {
 		w.nodes[at].Kill()
@@ -159,15 +132,15 @@ func TestDeathBeforeTheRowsAreListed(t *testing.T) {
 // TestWrongGuess: two workers ask a third for its shards, and it dies before they have them.
 // Each believes that the other has what it asked for, and yet all is taken over.
 func TestWrongGuess(t *testing.T) {
-	w := newWorld(t, 12)
+	w := newTwins(t, 12)
 	config := config(rebalance.Cooperative)
 	config.Handoff = rebalance.Eager
-	a := w.join("a", config)
-	a.deaf = true // it does not wind down
+	a := w.enter("a", config)
+	a.Stuck = true // it does not wind down
 	w.until(time.Minute, w.held)
-	b, c := w.join("b", config), w.join("c", config)
-	w.until(2*time.Minute, func() bool { return len(b.of(event.Requested)) > 0 && len(c.of(event.Requested)) > 0 })
-	w.run(300 * time.Millisecond) // they have seen what the other wants
+	b, c := w.enter("b", config), w.enter("c", config)
+	w.until(2*time.Minute, func() bool { return len(b.reports(event.Requested)) > 0 && len(c.reports(event.Requested)) > 0 })
+	w.Run(300 * time.Millisecond) // they have seen what the other wants
 	a.Kill()
 	if took := w.until(2*time.Minute, w.held); took > 15*time.Second {
 		t.Errorf("all was held again after %v", took)
@@ -175,24 +148,24 @@ func TestWrongGuess(t *testing.T) {
 }
 
 // again is how long it takes until all is held.
-func (w *world) again() (took time.Duration) {
-	for !w.held() && took < 10*time.Minute {
-		w.run(100 * time.Millisecond)
+func (f *fleet) again() (took time.Duration) {
+	for !f.held() && took < 10*time.Minute {
+		f.Run(100 * time.Millisecond)
 		took += 100 * time.Millisecond
 	}
 	return took
 }
 
 // rollout is a settled fleet, with the workers that are going to leave.
-func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...string) (w *world, old []*node) {
-	w = newWorld(t, shards)
+func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...string) (w *fleet, old []*member) {
+	w = newTwins(t, shards)
 	w.chance = rand.New(rand.NewPCG(seed, 7))
 	for _, name := range names {
-		old = append(old, w.join(name, c))
+		old = append(old, w.enter(name, c))
 	}
-	w.fleet("bcdefgh", c)
+	w.enterAll("bcdefgh", c)
 	w.until(10*time.Minute, w.held)
-	w.run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
+	w.Run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
 	return w, old
 }
 
@@ -202,13 +175,13 @@ func TestKilledWhileItLeaves(t *testing.T) {
 	for seed := range fixture.Size(uint64(1), 4) {
 		w, old := rollout(t, seed, 24, config(rebalance.Cooperative), "a", "a2")
 		for _, a := range old {
-			a.step(engine.Stop{})
-			w.run(12 * time.Second)
+			a.Step(engine.Stop{})
+			w.Run(12 * time.Second)
 			a.Kill()
 			if took := w.again(); took > 14*time.Second {
 				t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
 			}
-			w.run(30 * time.Second)
+			w.Run(30 * time.Second)
 		}
 	}
 }
@@ -227,12 +200,12 @@ func TestGivenToNobody(t *testing.T) {
 		}{{24, config(rebalance.Cooperative), []string{"a", "a2"}}, {25, tight, []string{"a"}}} {
 			w, old := rollout(t, seed, fleet.shards, fleet.config, fleet.old...)
 			for _, a := range old {
-				a.step(engine.Stop{})
+				a.Step(engine.Stop{})
 				w.until(2*time.Minute, a.Engine.Done)
 				if took := w.again(); took > 14*time.Second {
 					t.Errorf("seed %d: what %s had was held again after %v", seed, a.Name, took)
 				}
-				w.run(30 * time.Second)
+				w.Run(30 * time.Second)
 			}
 		}
 	}
@@ -241,20 +214,17 @@ func TestGivenToNobody(t *testing.T) {
 // TestUnreadableRowOfADeadWorker: who is to claim a row and cannot read it leaves it as it is,
 // and does not ask for it for ever.
 func TestUnreadableRowOfADeadWorker(t *testing.T) {
-	w := newWorld(t, 12)
-	a := w.fleet("abcd", config(rebalance.Cooperative))[0]
+	w := newTwins(t, 12)
+	a := w.enterAll("abcd", config(rebalance.Cooperative))[0]
 	w.until(2*time.Minute, w.held)
-	w.run(5 * time.Minute)
-	var shard string
-	for _, id := range a.tenures() {
-		shard = id.Shard
-	}
-	w.unreadable(rowKey(shard))
+	w.Run(5 * time.Minute)
+	shard := a.Handlers[0].Shard
+	w.unreadable(w.row(shard).Key())
 	a.Kill()
-	w.run(5 * time.Minute)
-	before := w.calls["get"]
-	w.run(time.Minute)
-	if gets, owner := w.calls["get"]-before, w.row(shard).Owner.Name; gets > 12 || owner != "a" {
+	w.Run(5 * time.Minute)
+	before := w.calls["get lease"]
+	w.Run(time.Minute)
+	if gets, owner := w.calls["get lease"]-before, w.row(shard).Owner.Name; gets > 12 || owner != "a" {
 		t.Errorf("rows were read %d times in a minute, and the one that cannot be read is %s's", gets, owner)
 	}
 }
@@ -262,16 +232,16 @@ func TestUnreadableRowOfADeadWorker(t *testing.T) {
 // TestUnreadableRowIsNotClaimed: in a small fleet, too. A shard rests after a failure, and
 // meanwhile its row becomes one that cannot be read; when it can be again, it is claimed.
 func TestUnreadableRowIsNotClaimed(t *testing.T) {
-	w := newWorld(t, 4)
+	w := newTwins(t, 4)
 	c := config(rebalance.Eager)
 	c.Backoff, c.MaxBackoff = 5*time.Minute, 5*time.Minute
-	a := w.join("a", c)
+	a := w.enter("a", c)
 	w.until(time.Minute, w.held)
 	fails := a.tenures()[0]
-	a.fail(fails)
-	w.run(10 * time.Second) // planned, and resting
-	w.unreadable(rowKey(fails.Shard))
-	w.run(10 * time.Minute)
+	a.Return(fails, true)
+	w.Run(10 * time.Second) // planned, and resting
+	w.unreadable(w.row(fails.Shard).Key())
+	w.Run(10 * time.Minute)
 	if row := w.row(fails.Shard); !row.Owner.IsZero() {
 		t.Errorf("nobody can read it, and it was claimed: %v", row)
 	}
@@ -281,10 +251,10 @@ func TestUnreadableRowIsNotClaimed(t *testing.T) {
 
 // TestWhatASuspectHoldsIsNotRead: it is planned, but nobody can claim it yet.
 func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
-	w := newWorld(t, 24)
-	fleet := w.fleet("abcdef", config(rebalance.Cooperative))
+	w := newTwins(t, 24)
+	fleet := w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(5*time.Minute, w.even)
-	w.run(10 * time.Minute)
+	w.Run(10 * time.Minute)
 	a, b := fleet[0], fleet[1]
 	second := map[string]bool{}
 	for _, id := range b.tenures() {
@@ -292,10 +262,12 @@ func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
 	}
 	from := w.Now()
 	a.Kill()
-	w.run(4 * time.Second)
+	w.Run(4 * time.Second)
 	b.Kill()
-	w.until(20*time.Second, func() bool { return len(fleet[2].of(event.PeerLeft))+len(fleet[2].of(event.PeerEvicted)) == 1 })
-	w.run(2 * time.Second)
+	w.until(20*time.Second, func() bool {
+		return len(fleet[2].reports(event.PeerLeft))+len(fleet[2].reports(event.PeerEvicted)) == 1
+	})
+	w.Until(2*time.Second, time.Millisecond, func() bool { return w.seat(b).Incarnation == "" }) // then it is no suspect any more
 	for _, n := range fleet[2:] {
 		for _, s := range n.sent {
 			if get, ok := s.Output.(engine.Get); ok && s.at >= from && second[get.Key.Name] {
@@ -319,9 +291,9 @@ func (s beforeWrite) Write(ctx context.Context, w lease.Write) (lease.Record, er
 // TestHeartbeatBeforeAnEviction: a heartbeat is stored just before the deletion of its seat, which is refused. What the
 // heartbeat says counts as always: here, that the worker leaves.
 func TestHeartbeatBeforeAnEviction(t *testing.T) {
-	p := newPair(t, 4)
-	a, b := p.join("a"), p.join("b")
-	key := lease.Key{Group: "g", Kind: lease.KindSeat, Name: string(b.Engine.Status().Incarnation)}
+	p := newFleet(t, 4, 0, rebalance.Eager)
+	a, b := p.follow("a"), p.follow("b")
+	key := p.seat(b).Key()
 	b.Kill()
 	refused := false
 	p.table.Store = beforeWrite{p.table.Store, func(w lease.Write) {
@@ -329,17 +301,13 @@ func TestHeartbeatBeforeAnEviction(t *testing.T) {
 			return
 		}
 		refused = true
-		r, err := p.store.Get(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		says := r.(lease.Seat).Says
+		says := p.seat(b).Says
 		says.Leaving = true
-		write[lease.Seat](p)(protocol.NextBeat(r.(lease.Seat), says, stamp("late")))
+		p.write(protocol.NextBeat(p.seat(b), says, p.stamp()))
 	}}
 	p.until(2*p.config.TTL, func() bool { return refused })
 	p.Run(p.config.TTL / 2)
-	if n := len(a.events(event.PeerLeaving)); n != 1 {
+	if n := len(a.reports(event.PeerLeaving)); n != 1 {
 		t.Errorf("%d times it was told that the worker leaves", n)
 	}
 }
@@ -347,27 +315,12 @@ func TestHeartbeatBeforeAnEviction(t *testing.T) {
 // TestSeatThatIsCreatedAgain: the creation of a seat arrives a second time, right after the seat of a dead worker was
 // deleted. The new seat has a lower beat than the others have seen, and they evict it nevertheless.
 func TestSeatThatIsCreatedAgain(t *testing.T) {
-	p := newPair(t, 4)
-	p.join("a")
-	b := p.join("b")
-	key := lease.Key{Group: "g", Kind: lease.KindSeat, Name: string(b.Engine.Status().Incarnation)}
+	p := newFleet(t, 4, 0, rebalance.Eager)
+	p.follow("a")
+	b := p.follow("b")
 	b.Kill()
-	r, err := p.store.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evict, err1 := protocol.Evict(r.(lease.Seat))
-	again, err2 := protocol.Sit(r.(lease.Seat), stamp("again"))
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
-	for _, write := range []lease.Write{evict, again} {
-		if _, err := p.store.Write(t.Context(), write); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.until(3*p.config.TTL, func() bool {
-		_, err := p.store.Get(t.Context(), key)
-		return errors.Is(err, lease.ErrNotFound)
-	})
+	seat := p.seat(b)
+	p.write(protocol.Evict(seat))
+	p.write(protocol.Sit(seat, p.stamp()))
+	p.until(3*p.config.TTL, func() bool { return p.seat(b).Incarnation == "" })
 }

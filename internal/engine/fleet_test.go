@@ -4,74 +4,51 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/judge"
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
-	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A fleet has workers in virtual time, and counts what each of them asks the table. When the test
-// ends, no write may have broken a promise.
+// A fleet has workers in virtual time, with a story that a test writes down. It counts what each worker asks the table.
+// When the test ends, no write may have broken a promise.
 type fleet struct {
 	testing.TB
 	virtual.Time
+	operator
+	advice
 	table  virtual.Table
-	store  *judge.Store
+	store  *judge.Store       // of the table
 	hand   *virtual.Deletable // the same without the judge: what is deleted by hand
 	chance *rand.Rand
-	config engine.Config
+	config engine.Config // of workers that join
 	source engine.Source
 	nodes  []*member
 
-	planner rebalance.Planner                   // which config names; it answers at once
-	planned func(n *member, o engine.Plan) bool // what happens instead; nil or false: nothing does
-	stamps  int
+	planner rebalance.Planner                              // which config names; it answers at once
+	planned func(n *member, o engine.Plan) bool            // what happens instead; nil or false: nothing does
 	starts  int                                            // tenures that began
-	begins  func(engine.Start)                             // called with each of them; nil: nothing is called
+	begins  func(n *member, o engine.Start)                // called with each of them; nil: nothing is called
 	calls   map[string]int                                 // what was asked of the table
+	down    bool                                           // the table does not answer
 	deaf    func(n *member, o engine.Output) bool          // such a call is not answered; nil: each is
 	slow    func(n *member, o engine.Output) time.Duration // how long a call takes in addition; nil: none does
 	polled  func(n *member)                                // answers a poll of the source; nil: each worker sees what source lists
 	quick   bool                                           // calls and answers take no time
+	twins   bool                                           // engines are compared with their clones
 	wires   *virtual.Wires                                 // nil: workers have no deathwatch
 }
 
-// A member is one worker of a fleet.
-type member struct {
-	virtual.Process
-	virtual.Quiet
-	of     *fleet
-	calls  map[string]int
-	polls  int
-	events []event.Event
-	steps  int
-	winds  time.Duration // how long its handlers take to wind down
-	stuck  bool          // its handlers do not return
-	wired  []engine.Output
-}
-
+// newFleet returns a fleet that has settled, or one without workers.
 func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
-	f := &fleet{TB: t, chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}, hand: virtual.NewDeletable()}
-	f.store = judge.NewStore(f.hand, checkpoint.Decimal)
-	f.table.Restore(f.store)
-	t.Cleanup(func() {
-		if err := f.store.Err(); err != nil {
-			t.Error(err)
-		}
-	})
-	f.config = engine.Config{
-		Group: "g", TTL: 10 * time.Second, Drain: 20 * time.Second, Handoff: mode,
-		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
-	}
+	f := &fleet{TB: t, chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}, hand: virtual.NewDeletable(), config: config(mode)}
+	f.operator, f.advice = operator{TB: t, table: &f.table, now: f.Now}, advice{f}
+	f.use(judge.NewStore(f.hand, checkpoint.Decimal))
 	for i := range shards {
 		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
 	}
@@ -86,31 +63,82 @@ func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
 	return f
 }
 
-func (f *fleet) join() *member {
-	n := &member{of: f, calls: map[string]int{}, Process: virtual.Process{Time: &f.Time, Name: fmt.Sprintf("w%03d", len(f.nodes))}}
+// newTwins returns a fleet without workers, whose engines are compared with their clones.
+func newTwins(t testing.TB, shards int) *fleet {
+	f := newFleet(t, shards, 0, rebalance.Eager)
+	f.twins = true
+	return f
+}
+
+func config(mode rebalance.Mode) engine.Config {
+	return engine.Config{
+		Group: "g", TTL: leaseTime, Drain: 20 * time.Second, Handoff: mode,
+		MaxMoves: 100, Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Minute, Poll: 30 * time.Second,
+	}
+}
+
+// use makes this the store of the table.
+func (f *fleet) use(s *judge.Store) {
+	f.store = s
+	f.table.Restore(s)
+	f.Cleanup(func() {
+		if err := s.Err(); err != nil {
+			f.Error(err)
+		}
+	})
+}
+
+// join lets another worker join.
+func (f *fleet) join() *member { return f.enter(fmt.Sprintf("w%03d", len(f.nodes)), f.config) }
+
+// enter lets a worker of that name join.
+func (f *fleet) enter(name string, c engine.Config) *member {
+	n := f.newMember(name, c)
 	n.Shell = n
 	f.nodes = append(f.nodes, n)
-	c := f.config
-	c.Name = n.Name
+	c.Name = name
 	if f.wires != nil {
 		f.wires.Join(&n.Process)
-		c.Deathwatch, c.Address = true, n.Name
+		c.Deathwatch, c.Address = true, name
 	}
-	n.Boot(0, func() virtual.Engine { return virtual.New(c, n.Moment()) })
+	n.Boot(0, func() virtual.Engine {
+		e := virtual.New(c, n.Moment())
+		if f.twins {
+			e = twinned{e, f}
+		}
+		return e
+	})
+	return n
+}
+
+// enterAll lets workers of these names, a letter each, join.
+func (f *fleet) enterAll(names string, c engine.Config) (nodes []*member) {
+	for _, name := range names {
+		nodes = append(nodes, f.enter(string(name), c))
+	}
+	return nodes
+}
+
+// follow lets a worker of that name join, and waits until the plan that it causes is followed.
+func (f *fleet) follow(name string) *member {
+	n := f.enter(name, f.config)
+	f.Run(20 * time.Second)
 	return n
 }
 
 // until lets time pass until cond holds, and returns how much.
 func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
 	f.Helper()
-	from := f.Now()
-	for !cond() {
-		if f.Now()-from > limit {
-			f.Fatalf("not within %v; held %v", limit, f.counts())
-		}
-		f.Run(10 * time.Millisecond)
+	took, ok := f.Until(limit, 10*time.Millisecond, cond)
+	if !ok {
+		f.Fatalf("not within %v; held %v", limit, f.counts())
 	}
-	return f.Now() - from
+	return took
+}
+
+// named returns the worker of that name that lives.
+func (f *fleet) named(name string) *member {
+	return f.nodes[slices.IndexFunc(f.nodes, func(n *member) bool { return n.Name == name && n.Up() })]
 }
 
 // up returns the workers that live and do not leave.
@@ -146,30 +174,10 @@ func (f *fleet) held() bool {
 	names := map[string]bool{}
 	for _, n := range f.nodes {
 		for _, h := range n.Handlers {
-			names[h.Shard] = names[h.Shard] || n.Up()
+			names[h.Shard] = true
 		}
 	}
 	return len(names) == len(f.source.Shards)
-}
-
-// plan returns the plan as stored.
-func (f *fleet) plan() (plan lease.Plan) {
-	for _, r := range f.table.Records("g", lease.KindSeat) {
-		if p, ok := r.(lease.Plan); ok {
-			plan = p
-		}
-	}
-	return plan
-}
-
-// seat returns the seat of a worker.
-func (f *fleet) seat(n *member) (seat lease.Seat) {
-	for _, r := range f.table.Records("g", lease.KindSeat) {
-		if s, ok := r.(lease.Seat); ok && s.Incarnation == n.Engine.Status().Incarnation {
-			seat = s
-		}
-	}
-	return seat
 }
 
 // watchers returns the living workers that the plan names, in its order.
@@ -200,202 +208,73 @@ func (f *fleet) reset() {
 	}
 }
 
-func (n *member) Moment() engine.Moment {
-	n.steps++
-	return n.MomentOf(n.Name + "-" + strconv.Itoa(n.steps))
+// unreadable makes these records, and no others, unreadable.
+func (f *fleet) unreadable(keys ...lease.Key) {
+	f.table.Unreadable = map[lease.Key]bool{}
+	for _, k := range keys {
+		f.table.Unreadable[k] = true
+	}
 }
 
-func (n *member) Call(o engine.Output) {
-	what := "verify"
-	switch o := o.(type) {
-	case engine.List:
-		if what = "list " + o.Query.Kind.String(); o.Query.Limit > 0 {
-			what = "page of " + o.Query.Kind.String()
+// fail makes some calls fail after a while.
+func (f *fleet) fail(after time.Duration, which func(n *member, o engine.Output) bool) {
+	f.deaf = func(n *member, o engine.Output) bool {
+		fails := which(n, o)
+		if fails {
+			n.Answer(after, unanswered(o))
 		}
-		if !o.Query.Eventually {
-			what += ", consistent"
+		return fails
+	}
+}
+
+// delay makes the answers to some calls late.
+func (f *fleet) delay(by time.Duration, which func(n *member, o engine.Output) bool) {
+	f.slow = func(n *member, o engine.Output) time.Duration {
+		if which(n, o) {
+			return by
 		}
-	case engine.Get:
-		what = "get " + o.Key.Kind.String()
-	case engine.Send:
-		what = o.Write.Key().Kind.String() + " " + o.Write.Op.String()
-	}
-	n.calls[what]++
-	n.of.calls[what]++
-	if n.of.deaf != nil && n.of.deaf(n, o) {
-		return
-	}
-	n.Deliver(n.latency(), n.latency()+n.late(o), func() engine.Input { return n.of.table.Serve(n.Sender(), o) })
-}
-
-// latency returns how long a message takes one way.
-func (n *member) latency() time.Duration {
-	if n.of.quick {
 		return 0
-	}
-	return time.Duration(1000+n.of.chance.IntN(4000)) * time.Microsecond
-}
-
-// late returns how much longer the answer to a call takes.
-func (n *member) late(o engine.Output) time.Duration {
-	if n.of.slow == nil {
-		return 0
-	}
-	return n.of.slow(n, o)
-}
-
-func (n *member) Poll() {
-	n.polls++
-	if n.of.polled != nil {
-		n.of.polled(n)
-		return
-	}
-	n.Answer(10*time.Millisecond, n.of.source)
-}
-
-func (n *member) Plan(o engine.Plan) {
-	if n.of.planned == nil || !n.of.planned(n, o) {
-		n.Answer(0, engine.Planned{Ask: o.Ask, To: n.of.planner.Plan(o.View)})
 	}
 }
 
 // plansBy gives a planner of the user to the workers that join from now on.
 func (f *fleet) plansBy(p rebalance.Planner) { f.planner, f.config.Planner = p, p.Name() }
 
-func (n *member) Start(_ *virtual.Handler, o engine.Start) {
-	if n.of.starts++; n.of.begins != nil {
-		n.of.begins(o)
-	}
+// lists makes the source list these shards too from now on.
+func (f *fleet) lists(shards ...engine.Shard) {
+	f.source.Shards = append(slices.Clip(f.source.Shards), shards...)
 }
 
-func (n *member) Drain(_ *virtual.Handler, o engine.Drain) {
-	n.Later(max(n.winds, 20*time.Millisecond), func() { n.ret(o.Tenure) })
+// without returns what the source lists without some shards.
+func (f *fleet) without(names ...string) engine.Source {
+	s := f.source
+	s.Shards = slices.DeleteFunc(slices.Clone(s.Shards), func(s engine.Shard) bool { return slices.Contains(names, s.Name) })
+	return s
 }
 
-func (n *member) Over(_ *virtual.Handler, o engine.Over) {
-	n.Later(time.Millisecond, func() { n.ret(o.Tenure) })
-}
-
-func (n *member) ret(id engine.Tenure) {
-	if !n.stuck && n.Handlers.Remove(id) {
-		n.Input(engine.Returned{Tenure: id})
-	}
-}
-
-func (n *member) Prepare(o engine.Prepare) {
-	n.Answer(50*time.Millisecond, engine.Prepared{Shard: o.Shard.Name})
-}
-
-// Wire notes which links are asked for.
-func (n *member) Wire(o engine.Output) {
-	n.wired = append(n.wired, o)
-	n.Process.Wire(o)
-}
-
-func (n *member) Tell(e event.Event) {
-	if e.Kind == event.Restored && !e.Over && e.Err == nil {
-		n.of.Errorf("%s reports %v without its reason", n.Name, e)
-	}
-	n.events = append(n.events, e)
-}
-
-func (n *member) kill() {
-	n.Kill()
-	n.Handlers = nil
-}
-
-// holds reports whether the worker processes the shard.
-func (n *member) holds(shard string) bool {
-	return slices.ContainsFunc(n.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard && !h.Over })
-}
-
-func (f *fleet) stamp() protocol.Stamp {
-	f.stamps++
-	return protocol.Stamp{ID: lease.WriteID(fmt.Sprint("by-hand-", f.stamps)), At: virtual.Epoch().Add(f.Now())}
-}
-
-// write makes a write that nobody but the test makes.
-func (f *fleet) write(w lease.Write, err error) {
-	f.Helper()
-	if err == nil {
-		_, err = f.table.Write(virtual.Sender{}, w)
-	}
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
-// release takes a shard from its owner by hand.
-func (f *fleet) release(shard string) {
-	f.Helper()
-	r, err := f.store.Get(f.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: shard})
-	if err != nil {
-		f.Fatal(err)
-	}
-	row := r.(lease.Row)
-	f.write(protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "operator"}, f.stamp()))
-}
-
-// target returns the target of a worker, which has one page.
-func (f *fleet) target(n *member) lease.Target {
-	for _, r := range f.table.Records("g", lease.KindTarget) {
-		if of, ok := r.(lease.Target); ok && of.Incarnation == n.Engine.Status().Incarnation {
-			return of
+// lacks makes the source of one worker lack some shards.
+func (f *fleet) lacks(n *member, names ...string) {
+	f.polled = func(of *member) {
+		if of == n {
+			of.Answer(listing, f.without(names...))
+		} else {
+			of.Answer(listing, f.source)
 		}
 	}
-	f.Fatalf("%s has no target", n.Name)
-	return lease.Target{}
 }
 
-// put writes a page of a target over what is there.
-func (f *fleet) put(next lease.Target) {
-	f.Helper()
-	old, _ := f.store.Get(f.Context(), next.Key())
-	was, _ := old.(lease.Target)
-	f.write(protocol.WriteTarget(was, next, f.stamp()))
+// processed reports whether a worker processes the shard.
+func (f *fleet) processed(shard string) bool {
+	return slices.ContainsFunc(f.up(), func(n *member) bool { return n.holds(shard) })
 }
 
-// open opens the next revision in the name of the planner of the last one.
-func (f *fleet) open() int64 {
-	f.Helper()
-	p := f.plan()
-	f.write(protocol.OpenPlan(p, protocol.Opening{By: p.By, Planner: p.Planner}, f.stamp()))
-	return f.plan().Revision
-}
-
-// finish finishes the open revision, with the inputs of the one before, so that no plan is due.
-func (f *fleet) finish() {
-	f.Helper()
-	p := f.plan()
-	f.write(protocol.ClosePlan(p, p.Revision, p.By.Incarnation, p.Finding, f.stamp()))
-}
-
-// assign writes a revision that moves shards to these workers. With hints, the targets of their
-// owners say so.
-func (f *fleet) assign(to map[string]*member, hints bool) {
-	f.Helper()
-	targets := map[*member]lease.Target{}
+// end makes the worker that processes the shard come to its end.
+func (f *fleet) end(shard string) {
 	for _, n := range f.up() {
-		of := f.target(n)
-		of.Give = nil
-		for shard, successor := range to {
-			had := len(of.Hold)
-			of.Hold = slices.DeleteFunc(slices.Clone(of.Hold), func(a lease.Assigned) bool { return a.Shard == shard })
-			if len(of.Hold) < had && hints {
-				of.Give = append(of.Give, lease.Give{Shard: shard, To: successor.Engine.Status().Incarnation})
-			}
-			if n == successor {
-				of.Hold = append(of.Hold, lease.Assigned{Shard: shard})
+		for _, h := range slices.Clone(n.Handlers) {
+			if h.Shard == shard {
+				n.end(h)
 			}
 		}
-		slices.SortFunc(of.Hold, func(a, b lease.Assigned) int { return strings.Compare(a.Shard, b.Shard) })
-		targets[n] = of
 	}
-	revision := f.open()
-	for _, n := range f.up() {
-		of := targets[n]
-		of.Revision = revision
-		f.put(of)
-	}
-	f.finish()
 }

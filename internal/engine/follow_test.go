@@ -42,12 +42,7 @@ func TestOwnerWithoutAHint(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	from, to := f.others()[0], f.others()[1]
 	shard := from.Handlers[0].Shard
-	f.slow = func(n *member, o engine.Output) time.Duration {
-		if get, is := o.(engine.Get); is && n == to && get.Key.Kind == lease.KindTarget {
-			return 3 * beat
-		}
-		return 0
-	}
+	f.delay(3*beat, func(n *member, o engine.Output) bool { return n == to && gets(o, lease.KindTarget) })
 	f.assign(map[string]*member{shard: to}, false)
 	f.reset()
 	f.Run(3 * beat)
@@ -82,12 +77,7 @@ func TestOwnerReadsTheRowOfAnOffer(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	from, to := f.others()[0], f.others()[1]
 	shard := from.Handlers[0].Shard
-	f.slow = func(n *member, o engine.Output) time.Duration {
-		if get, is := o.(engine.Get); is && n == to && get.Key.Kind == lease.KindLease {
-			return 2 * time.Second
-		}
-		return 0
-	}
+	f.delay(2*time.Second, func(n *member, o engine.Output) bool { return n == to && gets(o, lease.KindLease) })
 	f.reset()
 	f.assign(map[string]*member{shard: to}, true)
 	f.until(beat+4*time.Second, func() bool { return from.calls["lease swap"] > 0 }) // the offer
@@ -131,15 +121,13 @@ func TestYieldToAWorkerThatLostInterest(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Eager)
 	a, b, c := f.others()[0], f.others()[1], f.others()[2]
 	shard := a.Handlers[0].Shard
-	a.winds = 5 * time.Second
+	a.Winds = 5 * time.Second
 	f.assign(map[string]*member{shard: b}, true)
 	f.until(2*beat, func() bool {
 		return len(a.Handlers) > 0 && a.Handlers[slices.IndexFunc(a.Handlers, func(h *virtual.Handler) bool { return h.Shard == shard })].Soft
 	})
-	f.deaf = func(n *member, o engine.Output) bool { // a does not see that b requests it no more
-		get, is := o.(engine.Get)
-		return n == a && is && get.Key.Kind == lease.KindSeat
-	}
+	// a does not see that b requests it no more
+	f.deaf = func(n *member, o engine.Output) bool { return n == a && gets(o, lease.KindSeat) }
 	f.assign(map[string]*member{shard: c}, false)
 	f.until(30*time.Second, func() bool { return c.holds(shard) })
 	f.deaf = nil
@@ -252,17 +240,14 @@ func TestGivenAlthoughItAsksNoMore(t *testing.T) {
 	f.until(30*time.Second, f.held)
 	f.Run(time.Minute)
 	owner := f.nodes[0]
-	owner.winds = 12 * time.Second
+	owner.Winds = 12 * time.Second
 	ninth := f.join()
-	told := func(n *member, kind event.Kind) int {
-		return len(slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != kind }))
-	}
-	f.until(30*time.Second, func() bool { return told(owner, event.Draining) > 0 })
+	f.until(30*time.Second, func() bool { return len(owner.reports(event.Draining)) > 0 })
 	f.slowLists(owner)
 	f.join()
 	f.Run(13 * time.Second)
-	if told(ninth, event.Retired) == 0 || len(owner.Handlers) > 0 {
-		t.Fatalf("it called %d off, and the owner kept %d", told(ninth, event.Retired), len(owner.Handlers))
+	if len(ninth.reports(event.Retired)) == 0 || len(owner.Handlers) > 0 {
+		t.Fatalf("it called %d off, and the owner kept %d", len(ninth.reports(event.Retired)), len(owner.Handlers))
 	}
 	f.slow = nil
 	t.Logf("held again after %v", f.until(10*time.Second, f.held))

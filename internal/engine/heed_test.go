@@ -8,44 +8,31 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/fixture"
-	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-func (h *hall) wishes() lease.Wishes {
-	r, _ := h.store.Get(h.Context(), lease.Wishes{Group: "g"}.Key())
-	now, _ := r.(lease.Wishes)
-	now.Group = "g"
-	return now
-}
-
-// look stores the wish by which sessions notice a command, with a clock that is behind the clocks of the sessions.
-func (h *hall) look(name string, behind time.Duration) {
-	h.Helper()
-	list := append(h.wishes().List, lease.Wish{Kind: protocol.WishLook, Subject: name, By: "operator", Until: virtual.Epoch().Add(h.Now() + time.Minute - behind)})
-	w, err := protocol.SetWishes(h.wishes(), list, protocol.Stamp{ID: lease.WriteID(fmt.Sprint("wish-", h.Unique())), At: time.Unix(1, 0)})
-	if _, errWrite := h.store.Write(h.Context(), w); err != nil || errWrite != nil {
-		h.Fatal(err, errWrite)
-	}
+// announce adds the wish by which sessions notice a command, with a clock that is behind the clocks of the sessions.
+func (c *contest) announce(name string, behind time.Duration) {
+	c.Helper()
+	c.wish(append(c.wishes().List, c.look(name, time.Minute-behind))...)
 }
 
 // TestHolderLearnsThatAnOperatorEndedIt: the cause is the operator, also if a later holder has released the lease
 // since, so that the row is a tombstone.
 func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
-	h := newHall(t, 1)
-	a, b := h.join("a"), h.join("b")
-	h.Run(time.Second)
+	f := newContest(t, 1)
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
 	a.acquire("lock")
-	h.until(time.Second, func() bool { return a.holds("lock") })
-	h.force("lock")
+	f.until(time.Second, func() bool { return a.holds("lock") })
+	f.release("lock")
 	b.acquire("lock")
-	h.until(time.Second, func() bool { return b.holds("lock") })
+	f.until(time.Second, func() bool { return b.holds("lock") })
 	b.release("lock")
-	h.Run(time.Second)
+	f.Run(time.Second)
 	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
-	h.Run(time.Second)
+	f.Run(time.Second)
 	if len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced || a.ended[0].Err == nil {
 		t.Errorf("the holder is told %v", a.ended)
 	}
@@ -54,28 +41,28 @@ func TestHolderLearnsThatAnOperatorEndedIt(t *testing.T) {
 // TestHolderNoticesARelease: a holder notices an operator's release within a heartbeat interval and 1.5 s, and
 // without any commit. Later a session removes the wish that announced the release.
 func TestHolderNoticesARelease(t *testing.T) {
-	h := newHall(t, 1)
-	a, b := h.join("a"), h.join("b")
-	h.Run(time.Second)
+	f := newContest(t, 1)
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
 	for i := range 3 {
 		a.acquire(fmt.Sprint("lock-", i))
 		b.acquire(fmt.Sprint("other-", i))
 	}
-	h.Run(20 * time.Second)
+	f.Run(20 * time.Second)
 	for i := range 2 { // the second time, the wishes have the first one too
 		name := fmt.Sprint("lock-", i)
-		h.force(name)
-		h.look(name, 0)
-		h.until(sessionConfig().TTL/3+1500*time.Millisecond, func() bool { return !a.holds(name) })
+		f.release(name)
+		f.announce(name, 0)
+		f.until(beat+1500*time.Millisecond, func() bool { return !a.holds(name) })
 	}
 	if len(a.ended) != 2 || a.ended[0].Cause != event.CauseForced || len(a.held) != 1 || len(b.ended) > 0 {
 		t.Errorf("the holders are told %v and %v", a.ended, b.ended)
 	}
-	h.until(2*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
-	h.Run(5 * time.Second) // both have read them
-	a.calls = nil
-	h.Run(20 * time.Second)
-	for _, o := range a.calls {
+	f.until(2*time.Minute+10*time.Second, func() bool { return len(f.wishes().List) == 0 })
+	f.Run(5 * time.Second) // both have read them
+	a.asked = nil
+	f.Run(20 * time.Second)
+	for _, o := range a.asked {
 		if send, ok := o.(engine.Send); ok && send.Write.Key().Kind == lease.KindWishes {
 			t.Errorf("without wishes the session makes %v", o)
 		}
@@ -87,14 +74,14 @@ func TestHolderNoticesARelease(t *testing.T) {
 func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 	const late = 2 * time.Second
 	for _, commits := range []bool{true, false} {
-		h := newHall(t, 1)
-		a := h.join("a")
-		h.Run(time.Second)
+		f := newContest(t, 1)
+		a := f.join("a")
+		f.Run(time.Second)
 		a.acquire("other")
 		if commits {
 			a.acquire("lock")
 		}
-		h.Run(20 * time.Second)
+		f.Run(20 * time.Second)
 		read := false
 		a.mute = func(o engine.Output) bool {
 			if get, is := o.(engine.Get); is {
@@ -104,21 +91,21 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 			if !is || send.Write.Key().Name != "lock" {
 				return false
 			}
-			in := h.table.Serve(a.Sender(), o)
-			h.After(late, func() { a.Input(in) })
-			h.force("lock")
-			h.look("lock", 0)
+			in := f.table.Serve(a.Sender(), o)
+			f.After(late, func() { a.Input(in) })
+			f.release("lock")
+			f.announce("lock", 0)
 			a.mute = nil
 			return true
 		}
-		h.until(10*time.Second, func() bool { return read })
-		h.Run(sessionConfig().TTL/3 - time.Second) // the wishes are read again before the answer is there
+		f.until(10*time.Second, func() bool { return read })
+		f.Run(beat - time.Second) // the wishes are read again before the answer is there
 		if commits {
 			a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
 		} else {
 			a.acquire("lock")
 		}
-		if h.Run(late + sessionConfig().TTL/3 + 1500*time.Millisecond); a.holds("lock") || len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced {
+		if f.Run(late + beat + 1500*time.Millisecond); a.holds("lock") || len(a.ended) != 1 || a.ended[0].Cause != event.CauseForced {
 			t.Errorf("commits: %v: the holder is told %v", commits, a.ended)
 		}
 	}
@@ -126,19 +113,19 @@ func TestHolderNoticesAReleaseDuringAWrite(t *testing.T) {
 
 // TestALookOfABusyHolderEnds: a session that commits without pause reads the row that a wish names once or twice.
 func TestALookOfABusyHolderEnds(t *testing.T) {
-	h := newHall(t, 1)
-	a := h.join("a")
-	h.Run(time.Second)
+	f := newContest(t, 1)
+	a := f.join("a")
+	f.Run(time.Second)
 	a.acquire("lock")
-	h.Run(20 * time.Second)
-	h.look("lock", 0)
-	a.calls = nil
+	f.Run(20 * time.Second)
+	f.announce("lock", 0)
+	a.asked = nil
 	for i := range uint64(5000) {
 		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: fmt.Sprint(i + 1)}, Seq: i + 1, Flush: i + 1})
-		h.Run(2 * time.Millisecond)
+		f.Run(2 * time.Millisecond)
 	}
 	reads := 0
-	for _, o := range a.calls {
+	for _, o := range a.asked {
 		if get, is := o.(engine.Get); is && get.Key.Kind == lease.KindLease {
 			reads++
 		}
@@ -158,22 +145,23 @@ func TestNobodyRemovesALookTooEarly(t *testing.T) {
 	} {
 		moments := fixture.Size(7, 20)
 		for i := range moments {
-			h, c := newHall(t, uint64(i)+1), sessionConfig()
+			f := newContest(t, uint64(i)+1)
+			c := f.config
 			c.TTL = of.ttl
-			a := h.joinWith("a", c)
-			others := []*guest{h.join("b"), h.join("c"), h.join("d")}
-			h.Run(time.Second)
+			a := f.joinWith("a", c)
+			others := []*session{f.join("b"), f.join("c"), f.join("d")}
+			f.Run(time.Second)
 			a.acquire("lock")
 			for _, g := range others {
 				g.acquire("lock of " + g.Name)
 			}
-			h.Run(20*time.Second + time.Duration(i)*c.TTL/3/time.Duration(moments))
-			h.force("lock")
-			h.look("lock", of.behind)
-			if h.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
+			f.Run(20*time.Second + time.Duration(i)*c.TTL/3/time.Duration(moments))
+			f.release("lock")
+			f.announce("lock", of.behind)
+			if f.Run(c.TTL/3 + 1500*time.Millisecond); a.holds("lock") {
 				t.Errorf("%s: the holder does not notice that its lease was released", name)
 			}
-			h.until(3*time.Minute+10*time.Second, func() bool { return len(h.wishes().List) == 0 })
+			f.until(3*time.Minute+10*time.Second, func() bool { return len(f.wishes().List) == 0 })
 		}
 	}
 }

@@ -18,53 +18,29 @@ import (
 // TestLateAnswerProvesNothing: the answer to the question whether this is still the table
 // arrives when the worker has another seat, in another table perhaps.
 func TestLateAnswerProvesNothing(t *testing.T) {
-	now, n := engine.Instant(0), 0
-	moment := func() engine.Moment {
-		n++
-		now = now.Add(time.Millisecond)
-		return engine.Moment{Mono: now, Wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(now)), Chance: fmt.Sprint("c", n)}
-	}
-	c := config(rebalance.Eager)
-	c.Name = "a"
-	e := virtual.New(c, moment())
-	verifies, question := 0, uint64(0)
-	var sends []lease.Write
-	step := func(in engine.Input) {
-		sends = nil
-		outs, _ := e.Step(moment(), in)
-		for _, o := range outs {
-			switch o := o.(type) {
-			case engine.Send:
-				sends = append(sends, o.Write)
-			case engine.Verify:
-				verifies++
-				if verifies == 1 {
-					question = o.Read
-				}
-			}
+	w := newTwins(t, 1)
+	var questions []engine.Verify
+	w.deaf = func(_ *member, o engine.Output) bool {
+		question, is := o.(engine.Verify)
+		if is {
+			questions = append(questions, question)
 		}
+		return is
 	}
-	step(engine.Tick{})                                          // the seat is created
-	step(engine.Settled{Write: sends[0], Record: sends[0].Next}) // … the first beat and the question go out
-	beat := sends[0]
-	if verifies != 1 {
-		t.Fatal("no question")
+	a := w.enter("a", config(rebalance.Eager))
+	w.until(time.Second, func() bool { return len(questions) == 1 })
+	w.write(protocol.Evict(w.seat(a))) // the table is restored, and the seat is missing
+	late := engine.Verified{Read: questions[0].Read}
+	former := a.Engine.Status().Incarnation
+	w.until(5*time.Second, func() bool { return a.Engine.Status().Incarnation != former })
+	for range 1000 {
+		a.Step(late)
+		w.Run(time.Millisecond)
 	}
-	// The table is restored: the seat is missing, the beat is refused. The answer to the question, from before, is on its way.
-	step(engine.Settled{Write: beat, Err: &lease.RefusedError{Op: beat.Op, Key: beat.Key()}})
-	create := sends[0]
-	if create.Op != lease.OpCreate {
-		t.Fatal("no new seat")
+	if len(questions) != 2 {
+		t.Errorf("the new seat was never asked about: %d question(s) in all", len(questions))
 	}
-	step(engine.Verified{Read: question}) // late, about the table before it was restored
-	step(engine.Settled{Write: create, Record: create.Next})
-	b := sends[0]
-	step(engine.Verified{Read: question}) // and again, now that the new seat was asked about
-	step(engine.Settled{Write: b, Record: b.Next})
-	if verifies != 2 {
-		t.Errorf("the new seat was never asked about: %d question(s) in all", verifies)
-	}
-	if e.Status().Proven {
+	if a.Engine.Status().Proven {
 		t.Error("an answer to an earlier question counts as an answer to this one")
 	}
 }
@@ -73,13 +49,13 @@ func TestLateAnswerProvesNothing(t *testing.T) {
 // its successor waits for that, whatever its own lease time.
 func TestSlowOwnerIsNotSeized(t *testing.T) {
 	for after := 250 * time.Second; after < 450*time.Second; after += 20 * time.Second {
-		w := newWorld(t, 4)
+		w := newTwins(t, 4)
 		long := config(rebalance.Eager)
 		long.TTL, long.Drain = 10*time.Minute, 8*time.Minute
-		a := w.join("a", long)
+		a := w.enter("a", long)
 		w.until(5*time.Second, w.held)
-		w.run(after)
-		b := w.join("b", config(rebalance.Eager))
+		w.Run(after)
+		b := w.enter("b", config(rebalance.Eager))
 		w.until(300*time.Second, func() bool { return len(b.Handlers) > 0 })
 		for _, e := range b.told {
 			if e.Kind == event.Started && e.Reason == lease.ReasonDrainTimeout {
@@ -90,8 +66,8 @@ func TestSlowOwnerIsNotSeized(t *testing.T) {
 }
 
 // limited runs until then or so many events.
-func (w *world) limited(d time.Duration, most int) (events int) {
-	w.RunWhile(d, func() bool {
+func (f *fleet) limited(d time.Duration, most int) (events int) {
+	f.RunWhile(d, func() bool {
 		events++
 		return events <= most
 	})
@@ -101,14 +77,14 @@ func (w *world) limited(d time.Duration, most int) (events int) {
 // TestNoSpinningWhileDraining: a handler winds down for a reason of its own while an offer
 // stands that nobody takes.
 func TestNoSpinningWhileDraining(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newTwins(t, 2)
 	c := config(rebalance.Cooperative)
 	c.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second, AfterDrain: rebalance.Wait}
-	a := w.join("a", c)
+	a := w.enter("a", c)
 	w.until(5*time.Second, w.held)
-	w.run(20 * time.Second)
-	a.winds = time.Hour
-	b := w.join("b", c)
+	w.Run(20 * time.Second)
+	a.Winds = time.Hour
+	b := w.enter("b", c)
 	w.until(10*time.Second, func() bool {
 		for _, e := range b.told {
 			if e.Kind == event.Requested {
@@ -117,7 +93,7 @@ func TestNoSpinningWhileDraining(t *testing.T) {
 		}
 		return false
 	})
-	b.noTake = true
+	b.mute = transfers
 	w.until(5*time.Second, func() bool {
 		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
 			if r.(lease.Row).OfferedTo != "" {
@@ -127,9 +103,9 @@ func TestNoSpinningWhileDraining(t *testing.T) {
 		return false
 	})
 	b.Kill()
-	w.run(50 * time.Millisecond)
+	w.Run(50 * time.Millisecond)
 	for _, id := range a.tenures() {
-		a.step(engine.Marks{Tenure: id, Release: true})
+		a.Step(engine.Marks{Tenure: id, Release: true})
 	}
 	for i := range 18 {
 		if n := w.limited(time.Second, 20000); n > 2000 {
@@ -206,12 +182,12 @@ func TestBackoffIsBounded(t *testing.T) {
 // TestDrainEndsThoughAWriteIsOpen: the time of a drain is over while a commit is unanswered:
 // the handler's context ends all the same.
 func TestDrainEndsThoughAWriteIsOpen(t *testing.T) {
-	w := newWorld(t, 2)
-	a := w.join("a", config(rebalance.Eager))
+	w := newTwins(t, 2)
+	a := w.enter("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	w.run(20 * time.Second)
-	a.winds = time.Hour
-	w.join("b", config(rebalance.Eager))
+	w.Run(20 * time.Second)
+	a.Winds = time.Hour
+	w.enter("b", config(rebalance.Eager))
 	var id engine.Tenure
 	w.until(10*time.Second, func() bool {
 		for _, h := range a.Handlers {
@@ -223,16 +199,17 @@ func TestDrainEndsThoughAWriteIsOpen(t *testing.T) {
 		return false
 	})
 	from := w.Now()
-	a.mute = a.unanswered(id).ID() // while everything else works
-	w.run(3 * time.Minute)
+	a.unanswered(id) // while everything else works
+	w.Run(3 * time.Minute)
 	if h := a.Handlers.Of(id); h != nil && !h.Over {
 		t.Errorf("%v after it was told to wind down (drain 20 s) the handler's context has not ended; events: %v", w.Now()-from, a.told[len(a.told)-1])
 	}
 }
 
 // unanswered makes n commit, and takes the commit away from it: no answer comes.
-func (n *node) unanswered(id engine.Tenure) (open lease.Write) {
-	n.w.Helper()
+func (n *member) unanswered(id engine.Tenure) {
+	n.of.Helper()
+	var open lease.Write
 	outs, _ := n.Engine.Step(n.Moment(), engine.Marks{Tenure: id, Seq: 1, Flush: 1, Mark: mark("1")})
 	for _, o := range outs {
 		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindLease {
@@ -243,23 +220,25 @@ func (n *node) unanswered(id engine.Tenure) (open lease.Write) {
 		}
 	}
 	if open.Op == 0 {
-		n.w.Fatal("no commit went out")
+		n.of.Fatal("no commit went out")
 	}
-	n.mute = open.ID()
-	n.step(engine.Settled{Write: open, Err: errors.New("no answer")})
-	return open
+	n.mute = func(o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		return ok && send.Write.ID() == open.ID()
+	}
+	n.Step(engine.Settled{Write: open, Err: errors.New("no answer")})
 }
 
 // TestTornCommitOfAnOfferedShard: a commit went unanswered, and its repetition is refused
 // because the shard was taken as offered: the refusal is told, and that the commit may have
 // been stored before.
 func TestTornCommitOfAnOfferedShard(t *testing.T) {
-	w := newWorld(t, 2)
-	a := w.join("a", config(rebalance.Cooperative))
+	w := newTwins(t, 2)
+	a := w.enter("a", config(rebalance.Cooperative))
 	w.until(5*time.Second, w.held)
-	w.run(20 * time.Second)
-	b := w.join("b", config(rebalance.Cooperative))
-	b.noTake = true
+	w.Run(20 * time.Second)
+	b := w.enter("b", config(rebalance.Cooperative))
+	b.mute = transfers
 	var take lease.Write
 	w.until(10*time.Second, func() bool {
 		for _, s := range b.sent {
@@ -269,15 +248,15 @@ func TestTornCommitOfAnOfferedShard(t *testing.T) {
 		}
 		return take.Op != 0
 	})
-	w.run(1100 * time.Millisecond) // while an offer stands, commits wait for a second
+	w.Run(1100 * time.Millisecond) // while an offer stands, commits wait for a second
 	id := engine.Tenure{Shard: take.Key().Name, Generation: take.Old.(lease.Row).Generation}
 	a.unanswered(id)
 	if _, err := w.store.Write(t.Context(), take); err != nil {
 		t.Fatal(err)
 	}
-	a.mute = "" // the next sending arrives
+	a.mute = nil // the next sending arrives
 	w.until(2*time.Second, func() bool { return a.Handlers.Of(id) == nil })
-	if refused := a.of(event.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
+	if refused := a.reports(event.Refused); len(refused) != 1 || refused[0].Generation != id.Generation {
 		t.Errorf("the refusal was told as %v", refused)
 	}
 	for _, s := range a.sent {
@@ -292,15 +271,15 @@ func TestTornCommitOfAnOfferedShard(t *testing.T) {
 // TestOwnDrainTimeCounts: who gives a shard up by itself has its worker's drain time, not that
 // of somebody's want.
 func TestOwnDrainTimeCounts(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newTwins(t, 2)
 	c := config(rebalance.Cooperative)
-	a := w.join("a", c)
+	a := w.enter("a", c)
 	w.until(5*time.Second, w.held)
-	w.run(20 * time.Second)
-	a.winds = 5 * time.Second // well within a's 20 s
+	w.Run(20 * time.Second)
+	a.Winds = 5 * time.Second // well within a's 20 s
 	c.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second}
-	b := w.join("b", c)
-	b.noTake = true
+	b := w.enter("b", c)
+	b.mute = transfers
 	offered := func() (id engine.Tenure) {
 		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
 			if r := r.(lease.Row); r.OfferedTo != "" {
@@ -310,10 +289,10 @@ func TestOwnDrainTimeCounts(t *testing.T) {
 		return id
 	}
 	w.until(10*time.Second, func() bool { return offered().Shard != "" })
-	w.run(20 * time.Millisecond)
+	w.Run(20 * time.Millisecond)
 	id := offered()
-	a.step(engine.Marks{Tenure: id, Release: true})
-	w.run(3 * time.Second)
+	a.Step(engine.Marks{Tenure: id, Release: true})
+	w.Run(3 * time.Second)
 	if h := a.Handlers.Of(id); h == nil || h.Over {
 		t.Errorf("3 s after Release the handler's context has ended; its worker's drain time is 20 s")
 	}
@@ -322,89 +301,34 @@ func TestOwnDrainTimeCounts(t *testing.T) {
 // TestOldBeatDoesNotEndDoubt: the machine was suspended with a beat on the wire; its answer,
 // from before, arrives first.
 func TestOldBeatDoesNotEndDoubt(t *testing.T) {
-	now, wall, n := engine.Instant(0), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 0
-	moment := func() engine.Moment {
-		n++
-		now, wall = now.Add(time.Millisecond), wall.Add(time.Millisecond)
-		return engine.Moment{Mono: now, Wall: wall, Chance: fmt.Sprint("c", n)}
-	}
-	c := config(rebalance.Eager)
-	c.Name = "a"
-	c.Audit = time.Hour
-	e := virtual.New(c, moment())
-	var seat lease.Seat
-	var row lease.Row
-	var tenure engine.Tenure
-	var held []lease.Write // seat writes not answered
-	hold := false
-	var rowsent []lease.Write
-	var step func(in engine.Input)
-	step = func(in engine.Input) {
-		outs, _ := e.Step(moment(), in)
-		var next []engine.Input
-		for _, o := range outs {
-			switch o := o.(type) {
-			case engine.Send:
-				switch s := o.Write.Next.(type) {
-				case lease.Seat:
-					if hold {
-						held = append(held, o.Write)
-						continue
-					}
-					seat = s
-				case lease.Row:
-					rowsent = append(rowsent, o.Write)
-					if tenure.Shard != "" {
-						continue
-					}
-					row = s
-				}
-				next = append(next, engine.Settled{Write: o.Write, Record: o.Write.Next})
-			case engine.Verify:
-				next = append(next, engine.Verified{Read: o.Read})
-			case engine.Poll:
-				next = append(next, engine.Source{Shards: []engine.Shard{{Name: "s"}}, Complete: true})
-			case engine.Start:
-				tenure = o.Tenure
-			case engine.List:
-				l := engine.Listed{Read: o.Read}
-				if o.Query.Kind == lease.KindSeat {
-					l.Records = []lease.Record{seat}
-				} else if row.Generation > 0 {
-					l.Records = []lease.Record{row}
-				}
-				next = append(next, l)
-			}
+	w := newTwins(t, 1)
+	a := w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
+	var old []engine.Input
+	w.deaf = func(_ *member, o engine.Output) bool {
+		beat := sends(o, lease.KindSeat)
+		if beat {
+			old = append(old, w.table.Serve(a.Sender(), o))
 		}
-		for _, in := range next {
-			step(in)
-		}
+		return beat
 	}
-	step(engine.Tick{})
-	for range 5000 {
-		if tenure.Shard == "" {
-			step(engine.Tick{})
-		}
+	w.until(beat, func() bool { return len(old) > 0 })
+	a.Clock.Wall = time.Hour // suspended: the monotonic clock stood still
+	woke := w.Now()
+	a.Step(engine.Marks{Tenure: a.Handlers[0].Tenure, Seq: 1, Flush: 1, Mark: mark("1")})
+	if rows := a.writes(lease.KindLease, woke); len(rows) > 0 {
+		t.Errorf("a commit went out at once: %v", rows)
 	}
-	if tenure.Shard == "" {
-		t.Fatal("nothing started")
+	a.Step(old[0]) // answered before the suspend
+	if rows := a.writes(lease.KindLease, woke); len(rows) > 0 {
+		t.Errorf("a commit went out on the strength of a beat from before the suspend: %v", rows)
 	}
-	hold = true
-	for len(held) == 0 {
-		now, wall = now.Add(100*time.Millisecond), wall.Add(100*time.Millisecond)
-		step(engine.Tick{})
-	}
-	old := held[0]
-	wall = wall.Add(time.Hour) // suspended: the monotonic clock stood still
-	rowsent = nil
-	step(engine.Marks{Tenure: tenure, Seq: 1, Flush: 1, Mark: mark("1")})
-	if len(rowsent) > 0 {
-		t.Error("a commit went out at once")
-	}
-	step(engine.Settled{Write: old, Record: old.Next}) // answered before the suspend
-	if len(rowsent) > 0 {
-		t.Errorf("a commit went out on the strength of a beat from before the suspend: %v", rowsent)
-	}
+}
+
+// transfers reports whether a call is a transfer.
+func transfers(o engine.Output) bool {
+	send, ok := o.(engine.Send)
+	return ok && send.Write.Op == lease.OpTransfer
 }
 
 func mark(p string) checkpoint.Mark { return checkpoint.Mark{Position: p} }

@@ -16,26 +16,26 @@ import (
 
 // TestGroupOfTheOtherKind: neither a worker nor a session does anything in the other's group.
 func TestGroupOfTheOtherKind(t *testing.T) {
-	h := newHall(t, 1)
-	a := h.join("a")
+	f := newContest(t, 1)
+	a := f.join("a")
 	a.acquire("lock")
-	h.until(time.Second, func() bool { return a.holds("lock") })
-	w := newWorld(t, 3)
-	w.use(h.store)
-	n := w.join("worker", func() engine.Config { c := config(rebalance.Eager); return c }())
+	f.until(time.Second, func() bool { return a.holds("lock") })
+	w := newTwins(t, 3)
+	w.use(f.store)
+	n := w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, n.Engine.Done)
-	if !n.Engine.Status().Foreign || len(h.table.Records("g", lease.KindLease)) != 1 {
+	if !n.Engine.Status().Foreign || len(f.table.Records("g", lease.KindLease)) != 1 {
 		t.Errorf("a worker in a group of sessions: %+v", n.Engine.Status())
 	}
 
-	w = newWorld(t, 3)
-	n = w.join("worker", config(rebalance.Eager))
+	w = newTwins(t, 3)
+	n = w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
-	h = newHall(t, 1)
-	h.table.Store = w.store
-	a = h.join("a")
+	f = newContest(t, 1)
+	f.table.Store = w.store
+	a = f.join("a")
 	a.acquire("lock")
-	h.until(20*time.Second, a.Engine.Done)
+	f.until(20*time.Second, a.Engine.Done)
 	if !a.Engine.Status().Foreign || a.holds("lock") {
 		t.Errorf("a session in a group of workers: %+v", a.Engine.Status())
 	}
@@ -43,28 +43,28 @@ func TestGroupOfTheOtherKind(t *testing.T) {
 
 // TestSessionTakesNoSeatAmongWorkers: it asks first which kind of group it is.
 func TestSessionTakesNoSeatAmongWorkers(t *testing.T) {
-	w := newWorld(t, 3)
-	n := w.join("worker", config(rebalance.Eager))
+	w := newTwins(t, 3)
+	n := w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
-	h := newHall(t, 1)
-	h.table.Store = w.store
-	a := h.join("a")
-	h.until(20*time.Second, a.Engine.Done)
-	if len(a.calls) != 1 {
-		t.Errorf("in a group of workers a session makes %v", a.calls)
+	f := newContest(t, 1)
+	f.table.Store = w.store
+	a := f.join("a")
+	f.until(20*time.Second, a.Engine.Done)
+	if len(a.asked) != 1 {
+		t.Errorf("in a group of workers a session makes %v", a.asked)
 	}
 }
 
 // TestSessionHeedsTheSeatsOfWorkers: as long as the seat of a worker names a plan that was deleted by hand, a
 // session does not make the group one of sessions.
 func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
-	w := newWorld(t, 3)
-	n := w.join("worker", config(rebalance.Eager))
+	w := newTwins(t, 3)
+	n := w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
-	w.run(10 * time.Second) // its seat says which plan it knows
-	h := newHall(t, 1)
-	h.table.Store = w.store
-	a := h.join("a")
+	w.Run(10 * time.Second) // its seat says which plan it knows
+	f := newContest(t, 1)
+	f.table.Store = w.store
+	a := f.join("a")
 	plan := lease.Plan{Group: "g"}.Key()
 	a.answer = func(in engine.Input) engine.Input {
 		switch in := in.(type) {
@@ -79,11 +79,11 @@ func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 		}
 		return in
 	}
-	h.until(20*time.Second, a.Engine.Done)
+	f.until(20*time.Second, a.Engine.Done)
 	if s := a.Engine.Status(); !s.Foreign || s.Unclear {
 		t.Errorf("beside a worker that knows a plan: %+v", s)
 	}
-	for _, o := range a.calls {
+	for _, o := range a.asked {
 		if send, ok := o.(engine.Send); ok && send.Write.Key() == plan {
 			t.Errorf("the session writes the record of the group: %v", o)
 		}
@@ -93,17 +93,15 @@ func TestSessionHeedsTheSeatsOfWorkers(t *testing.T) {
 // TestWorkerOutlastsARecordOfSessions: a worker that knows a plan keeps its shards when a record of sessions
 // replaces that plan, and reports a stale plan until the record is deleted.
 func TestWorkerOutlastsARecordOfSessions(t *testing.T) {
-	w := newWorld(t, 3)
-	n := w.join("worker", config(rebalance.Eager))
+	w := newTwins(t, 3)
+	n := w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
 	w.table.Store = usurped{w.table.Store, lease.Plan{Group: "g", Revision: 1 << 40, Sessions: true, WriteID: "s", At: time.Unix(1, 0)}}
-	w.run(2 * time.Minute)
+	w.Run(2 * time.Minute)
 	if n.Engine.Done() || n.Engine.Status().Foreign || len(n.Handlers) != 3 {
 		t.Fatalf("the worker has given up its shards: %+v", n.Engine.Status())
 	}
-	stale := func() []told {
-		return slices.DeleteFunc(slices.Clone(n.told), func(e told) bool { return e.Kind != event.PlanStale })
-	}
+	stale := func() []told { return n.reports(event.PlanStale) }
 	if said := stale(); len(said) == 0 || said[len(said)-1].Over {
 		t.Errorf("the reports are %v", said)
 	}
@@ -140,14 +138,14 @@ func (u usurped) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Record
 // TestSessionLeavesADeletedPlanToTheWorkers: it has met a record of the group that it could not read, and
 // an operator deletes that record. The session ends, and does not make the group one of sessions.
 func TestSessionLeavesADeletedPlanToTheWorkers(t *testing.T) {
-	w := newWorld(t, 3)
-	n := w.join("worker", config(rebalance.Eager))
+	w := newTwins(t, 3)
+	n := w.enter("worker", config(rebalance.Eager))
 	w.until(20*time.Second, func() bool { return len(n.Handlers) == 3 })
-	h := newHall(t, 1)
+	f := newContest(t, 1)
 	plan, deleted := lease.Plan{Group: "g"}.Key(), false
-	h.table.Store = w.store
-	h.table.Unreadable = map[lease.Key]bool{plan: true}
-	a := h.join("a")
+	f.table.Store = w.store
+	f.unreadable(plan)
+	a := f.join("a")
 	a.answer = func(in engine.Input) engine.Input {
 		if got, ok := in.(engine.Got); ok && got.Key == plan && deleted {
 			got.Record, got.Err = nil, nil
@@ -156,16 +154,16 @@ func TestSessionLeavesADeletedPlanToTheWorkers(t *testing.T) {
 		return in
 	}
 	a.acquire("lock")
-	h.Run(time.Minute)
+	f.Run(time.Minute)
 	if a.Engine.Done() || a.holds("lock") {
 		t.Error("the session does not wait for a record that can be read")
 	}
 	deleted = true
-	h.until(20*time.Second, a.Engine.Done)
+	f.until(20*time.Second, a.Engine.Done)
 	if s := a.Engine.Status(); !s.Foreign || !s.Unclear || a.holds("lock") {
 		t.Errorf("after the record was deleted: %+v", s)
 	}
-	for _, o := range a.calls {
+	for _, o := range a.asked {
 		if send, ok := o.(engine.Send); ok && send.Write.Key() == plan {
 			t.Errorf("the session writes the record of the group: %v", o)
 		}

@@ -35,7 +35,7 @@ func TestWorkerThatDoesNotFollow(t *testing.T) {
 					limit := leaseTime + beat + 2*time.Second
 					if dies {
 						limit += leaseTime
-						b.kill()
+						b.Kill()
 					} else {
 						b.Input(engine.Stop{})
 					}
@@ -49,13 +49,13 @@ func TestWorkerThatDoesNotFollow(t *testing.T) {
 							t.Errorf("%s was taken from it", h.Shard)
 						}
 					}
-					if !f.held() || len(a.told(event.Unwell)) == 0 || f.seat(a).Health.Unwell == "" {
-						t.Errorf("all held: %v; %v; %v", f.held(), a.told(event.Unwell), f.seat(a).Health)
+					if !f.held() || len(a.reports(event.Unwell)) == 0 || f.seat(a).Health.Unwell == "" {
+						t.Errorf("all held: %v; %v; %v", f.held(), a.reports(event.Unwell), f.seat(a).Health)
 					}
 					f.deaf = nil
 					f.until(time.Minute, f.even)
 					f.Run(20 * time.Second)
-					if told := a.told(event.Unwell); !told[len(told)-1].Over || f.seat(a).Health.Unwell != "" {
+					if told := a.reports(event.Unwell); !told[len(told)-1].Over || f.seat(a).Health.Unwell != "" {
 						t.Errorf("%v; %v", told, f.seat(a).Health)
 					}
 				})
@@ -97,7 +97,7 @@ func seatThatOnlyBeats(t *testing.T, dies bool) {
 	f.write(protocol.NextBeat(ghost, lease.Says{}, f.stamp()))
 	f.Run(time.Minute)
 	if dies {
-		f.nodes[0].kill()
+		f.nodes[0].Kill()
 	} else {
 		f.nodes[0].Input(engine.Stop{})
 	}
@@ -119,7 +119,7 @@ func TestSlowReaderKeepsItsShards(t *testing.T) {
 			return 0
 		}
 		before := f.plan().Revision
-		b.kill()
+		b.Kill()
 		f.Run(time.Minute)
 		if now := f.plan().Revision; now != before+1 || !f.even() {
 			t.Errorf("%d plans; %v", now-before, f.counts())

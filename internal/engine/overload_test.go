@@ -13,7 +13,7 @@ import (
 // A server takes one call after the other, and each takes its time. Whoever has waited for
 // too long gives up, which the server does not know: it serves the call all the same.
 type server struct {
-	w    *world
+	f    *fleet
 	slow time.Duration // so many times slower than usual, in percent; 0: as usual
 	free time.Duration // when it has served all that it was asked
 }
@@ -22,7 +22,7 @@ type server struct {
 func (s *server) takes(o engine.Output) time.Duration {
 	d := 3 * time.Millisecond
 	if l, ok := o.(engine.List); ok && l.Query.Kind == lease.KindLease {
-		d += time.Duration(len(s.w.shards)) * time.Millisecond
+		d += time.Duration(len(s.f.source.Shards)) * time.Millisecond
 	}
 	if s.slow > 0 {
 		d = d * s.slow / 100
@@ -30,9 +30,9 @@ func (s *server) takes(o engine.Output) time.Duration {
 	return d
 }
 
-// call is one call of a node.
-func (s *server) call(n *node, o engine.Output) {
-	s.free = max(s.free, s.w.Now()) + s.takes(o)
+// call is one call of a worker.
+func (s *server) call(n *member, o engine.Output) bool {
+	s.free = max(s.free, s.f.Now()) + s.takes(o)
 	patience := n.patience
 	if l, ok := o.(engine.List); ok && l.Query.Kind == lease.KindLease {
 		patience *= 4 // as the shell has it
@@ -41,24 +41,22 @@ func (s *server) call(n *node, o engine.Output) {
 	answer := func(in engine.Input) {
 		if !answered {
 			answered = true
-			n.step(in)
+			n.Step(in)
 		}
 	}
 	from := n.Sender()
-	s.w.After(s.free-s.w.Now(), func() { answer(s.w.table.Serve(from, o)) })
-	s.w.After(patience, func() { answer(unanswered(o)) })
+	s.f.After(s.free-s.f.Now(), func() { answer(s.f.table.Serve(from, o)) })
+	s.f.After(patience, func() { answer(unanswered(o)) })
+	return true
 }
 
 // commits makes a node commit each of its shards every two seconds.
-func (n *node) commits() {
-	n.w.After(2*time.Second, func() {
-		if !n.Up() {
-			return
-		}
-		seq := uint64(n.w.Now() / time.Millisecond)
+func (n *member) commits() {
+	n.Later(2*time.Second, func() {
+		seq := uint64(n.of.Now() / time.Millisecond)
 		for _, id := range n.tenures() {
 			if !n.Handlers.Of(id).Soft {
-				n.step(engine.Marks{Tenure: id, Seq: seq, Flush: seq, Mark: mark(fmt.Sprint(seq))})
+				n.Step(engine.Marks{Tenure: id, Seq: seq, Flush: seq, Mark: mark(fmt.Sprint(seq))})
 			}
 		}
 		n.commits()
@@ -70,21 +68,22 @@ func (n *node) commits() {
 // and when it is well again so are they. Nobody helps.
 func TestFleetRecoversFromOverload(t *testing.T) {
 	t.Parallel()
-	w := newWorld(struct{ testing.TB }{t}, 200) // no test to the world: it would compare twins
-	w.server = &server{w: w}
+	w := newFleet(t, 200, 0, rebalance.Eager)
+	server := &server{f: w}
+	w.deaf = server.call
 	c := config(rebalance.Eager)
 	c.TTL, c.Drain = 5*time.Second, 5*time.Second
 	for i := range 12 {
-		w.join(fmt.Sprintf("w%02d", i), c).commits()
+		w.enter(fmt.Sprintf("w%02d", i), c).commits()
 	}
 	took := w.until(20*time.Second, w.held)
 	t.Logf("held after %v", took)
 	for range 3 {
-		w.run(30 * time.Second)
-		w.server.slow = 600
-		w.run(20 * time.Second)
-		w.server.slow = 0
-		lost := len(w.shards)
+		w.Run(30 * time.Second)
+		server.slow = 600
+		w.Run(20 * time.Second)
+		server.slow = 0
+		lost := len(w.source.Shards)
 		for _, n := range w.counts() {
 			lost -= n
 		}
@@ -114,11 +113,11 @@ func TestOneSlowReadDelaysNothing(t *testing.T) {
 // TestSlowListings: one listing of the seats that takes long delays the next one by nothing, two in
 // a row do, and a table that answers quickly again is soon asked as before.
 func TestSlowListings(t *testing.T) {
-	w := newWorld(t, 2)
-	a, b := w.join("a", config(rebalance.Eager)), w.join("b", config(rebalance.Eager))
-	w.run(30 * time.Second)
+	w := newTwins(t, 2)
+	a, b := w.enter("a", config(rebalance.Eager)), w.enter("b", config(rebalance.Eager))
+	w.Run(30 * time.Second)
 	a.Kill()
-	w.run(5 * time.Second) // b looks twice a second
+	w.Run(5 * time.Second) // b looks twice a second
 	for _, c := range []struct {
 		slow        int
 		least, most time.Duration
@@ -132,40 +131,41 @@ func TestSlowListings(t *testing.T) {
 
 // afterSlow makes so many listings of the seats take so long, and returns how long after the last
 // of them was answered the next one is sent.
-func (n *node) afterSlow(many int, took time.Duration) time.Duration {
+func (n *member) afterSlow(many int, took time.Duration) time.Duration {
 	sent, answered := 0, time.Duration(0)
-	n.slow = func(o engine.Output) time.Duration {
-		if l, ok := o.(engine.List); !ok || l.Query.Kind != lease.KindSeat {
+	f := n.of
+	f.slow = func(of *member, o engine.Output) time.Duration {
+		if of != n || !lists(o, lease.KindSeat) {
 			return 0
 		}
 		if sent++; sent > many {
 			return 0
 		}
-		answered = n.w.Now() + took
+		answered = f.Now() + took
 		return took
 	}
-	n.w.until(10*time.Second, func() bool { return sent > many })
-	return n.w.Now() - answered
+	f.until(10*time.Second, func() bool { return sent > many })
+	return f.Now() - answered
 }
 
 // recovery is how long b takes to replace a, if it lists the rows so early before a's seat
 // expires and that takes a sixth of T.
 func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration {
-	w := newWorld(struct{ testing.TB }{t}, 1)
+	w := newFleet(t, 1, 0, rebalance.Eager)
 	c := config(rebalance.Eager)
 	c.TTL = ttl
-	a := w.join("a", c)
+	a := w.enter("a", c)
 	w.until(5*time.Second, w.held)
-	b, leaver := w.join("b", c), w.join("c", c)
-	w.run(3 * ttl)
+	b, leaver := w.enter("b", c), w.enter("c", c)
+	w.Run(3 * ttl)
 	a.Kill()
 	died := w.Now()
-	w.run(ttl - early)
-	b.slow = func(o engine.Output) time.Duration {
-		if l, ok := o.(engine.List); !ok || l.Query.Kind != lease.KindLease {
+	w.Run(ttl - early)
+	w.slow = func(of *member, o engine.Output) time.Duration {
+		if of != b || !lists(o, lease.KindLease) {
 			return 0
 		}
-		b.slow = nil
+		w.slow = nil
 		if !paused {
 			return ttl / 6
 		}
@@ -173,7 +173,7 @@ func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration
 		w.After(ttl/6, func() { b.Resume(nil) })
 		return 0
 	}
-	leaver.step(engine.Stop{}) // so b lists the rows
+	leaver.Step(engine.Stop{}) // so b lists the rows
 	w.until(4*ttl, func() bool { return len(b.Handlers) == 1 })
 	return w.Now() - died
 }
@@ -183,12 +183,12 @@ func recovery(t *testing.T, ttl, early time.Duration, paused bool) time.Duration
 func TestFailuresWithoutBackoff(t *testing.T) {
 	c := config(rebalance.Eager)
 	c.Backoff = 0
-	w := newWorld(t, 1)
-	a := w.join("a", c)
+	w := newTwins(t, 1)
+	a := w.enter("a", c)
 	w.until(time.Minute, w.held)
-	for from := w.Now(); w.Now()-from < 10*time.Second; w.run(time.Millisecond) {
+	for from := w.Now(); w.Now()-from < 10*time.Second; w.Run(time.Millisecond) {
 		for _, id := range a.tenures() {
-			a.fail(id)
+			a.Return(id, true)
 		}
 	}
 	if n := w.calls["lease transfer"]; n < 50 || n > 200 { // each tenure is claimed and given up

@@ -1,8 +1,6 @@
 package engine_test
 
 import (
-	"cmp"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -16,38 +14,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// give writes a revision with this shard, which no worker has held, in the target of the worker.
-func (f *fleet) give(n *member, child lease.Assigned) {
-	f.Helper()
-	revision := f.open()
-	for _, m := range f.up() {
-		of := f.target(m)
-		if of.Revision = revision; m == n {
-			of.Hold = append(slices.Clone(of.Hold), child)
-			slices.SortFunc(of.Hold, func(a, b lease.Assigned) int { return cmp.Compare(a.Shard, b.Shard) })
-		}
-		f.put(of)
-	}
-	f.finish()
-}
-
-// end makes the worker that processes the shard come to its end.
-func (f *fleet) end(shard string) {
-	for _, n := range f.up() {
-		for _, h := range slices.Clone(n.Handlers) {
-			if h.Shard == shard {
-				n.end(h)
-			}
-		}
-	}
-}
-
 // TestChildrenInALargeFleet: a worker that does not watch processes the parent. Only what it reports
 // on its seat shows the others that the parent is finished.
 func TestChildrenInALargeFleet(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	parent := f.others()[0].Handlers[0].Shard
-	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{parent}})
+	f.lists(engine.Shard{Name: "child", Parents: []string{parent}})
 	f.Run(time.Minute)
 	f.end(parent)
 	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
@@ -76,17 +48,6 @@ func TestManyParentsFinishAtOnce(t *testing.T) {
 	}
 }
 
-// end makes a worker finish some of its shards at once.
-func (n *member) end(all ...*virtual.Handler) {
-	for _, h := range all {
-		n.Input(engine.Marks{Tenure: h.Tenure, Finish: true})
-	}
-	n.of.Run(50 * time.Millisecond)
-	for _, h := range all {
-		n.ret(h.Tenure)
-	}
-}
-
 // TestNewsEnds: a worker that does not watch finishes more shards than its seat has room for, but one after the other. The
 // plans are not made from listings of the rows for that, and the audits go on.
 func TestNewsEnds(t *testing.T) {
@@ -110,16 +71,13 @@ func TestPlansWithoutRows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 12*150, 12, rebalance.Eager)
 	n, dies := f.others()[0], f.others()[1]
-	f.deaf = func(n *member, o engine.Output) bool {
+	f.fail(leaseTime, func(_ *member, o engine.Output) bool {
 		list, is := o.(engine.List)
-		if is = is && list.Query.Kind == lease.KindLease && list.Query.Limit == 0; is {
-			n.Answer(leaseTime, engine.Listed{Read: list.Read, Err: errors.New("no answer")})
-		}
-		return is
-	}
+		return is && list.Query.Kind == lease.KindLease && list.Query.Limit == 0
+	})
 	lost := slices.Clone(dies.Handlers)
 	n.end(slices.Clone(n.Handlers)...)
-	dies.kill()
+	dies.Kill()
 	f.until(2*leaseTime+5*time.Second, func() bool {
 		return !slices.ContainsFunc(lost, func(h *virtual.Handler) bool { return !f.processed(h.Shard) })
 	})
@@ -128,31 +86,15 @@ func TestPlansWithoutRows(t *testing.T) {
 // TestWeightOfAChild: a handler learns the weight that the source lists, for a child too.
 func TestWeightOfAChild(t *testing.T) {
 	f := newFleet(t, 2, 2, rebalance.Eager)
-	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{"shard-000"}, Weight: 7})
+	f.lists(engine.Shard{Name: "child", Parents: []string{"shard-000"}, Weight: 7})
 	weight := 0
-	f.begins = func(o engine.Start) { weight = o.Shard.Weight }
+	f.begins = func(_ *member, o engine.Start) { weight = o.Shard.Weight }
 	f.Run(time.Minute)
 	f.end("shard-000")
 	f.until(beat+2*time.Second, func() bool { return f.processed("child") })
 	if weight != 7 {
 		t.Errorf("weight %d, want 7", weight)
 	}
-}
-
-// row returns the row of a shard; a zero row if there is none.
-func (f *fleet) row(shard string) lease.Row {
-	f.Helper()
-	r, err := f.store.Get(f.Context(), lease.Key{Group: "g", Kind: lease.KindLease, Name: shard})
-	if err != nil && !errors.Is(err, lease.ErrNotFound) {
-		f.Fatal(err)
-	}
-	row, _ := r.(lease.Row)
-	return row
-}
-
-// processed reports whether a worker processes the shard.
-func (f *fleet) processed(shard string) bool {
-	return slices.ContainsFunc(f.up(), func(n *member) bool { return n.holds(shard) })
 }
 
 // TestChildTooEarlyInATarget: a target has a child whose parent may not be processed. Its worker
@@ -200,13 +142,11 @@ func TestParentIsRewound(t *testing.T) {
 		f.end("left")
 		f.Run(5 * time.Second)
 		f.give(a, lease.Assigned{Shard: "child", Parents: []string{"left", "right"}})
-		f.deaf = func(_ *member, o engine.Output) bool { // no plan leaves the child out
-			send, ok := o.(engine.Send)
-			return ok && send.Write.Key().Kind == lease.KindPlan
-		}
+		// no plan leaves the child out
+		f.deaf = func(_ *member, o engine.Output) bool { return sends(o, lease.KindPlan) }
 		f.Run(5 * time.Second)
 		if left := f.row("left"); rewound {
-			f.write(protocol.Rewind(left, protocol.Command{Seen: left.Generation, By: "operator"}, checkpoint.Mark{}, f.stamp()))
+			f.write(protocol.Rewind(left, seen(left), checkpoint.Mark{}, f.stamp()))
 		}
 		f.Run(10 * time.Second)
 		f.end("right")

@@ -33,11 +33,6 @@ func (f *fleet) settles(what string, want ...int) {
 	}
 }
 
-// lists makes the source list these shards from now on.
-func (f *fleet) lists(shards ...engine.Shard) {
-	f.source.Shards = append(slices.Clip(f.source.Shards), shards...)
-}
-
 // TestFirstWatcherIsEvictedByHand: workers do not wait for a watcher without a seat to plan. Its shards are
 // processed again within a heartbeat interval plus 1.3 s.
 func TestFirstWatcherIsEvictedByHand(t *testing.T) {
@@ -46,7 +41,7 @@ func TestFirstWatcherIsEvictedByHand(t *testing.T) {
 		f.Run(time.Minute + time.Duration(i)*beat/8)
 		first := slices.IndexFunc(f.nodes, func(n *member) bool { return f.seat(n).Incarnation == f.plan().Watchers[0] })
 		f.write(protocol.Evict(f.seat(f.nodes[first])))
-		f.nodes[first].kill()
+		f.nodes[first].Kill()
 		other := f.nodes[1-first]
 		if took := f.until(time.Minute, func() bool { return len(other.Handlers) == 12 }); took > beat+1300*time.Millisecond {
 			t.Errorf("the other worker has all shards after %v", took)
@@ -76,10 +71,9 @@ func TestDeclinedShardIsKeptFromItsDecliner(t *testing.T) {
 	a, b := f.join(), f.join()
 	f.settles("all at the first", 2, 0)
 	id := a.Handlers[0].Tenure
-	a.Handlers.Remove(id)
-	a.Step(engine.Returned{Tenure: id, Failed: true})
+	a.Return(id, true)
 	f.Run(20 * time.Second)
-	if !slices.ContainsFunc(b.events, func(e event.Event) bool { return e.Kind == event.Started && e.Shard == id.Shard }) {
+	if !slices.ContainsFunc(b.told, func(e told) bool { return e.Kind == event.Started && e.Shard == id.Shard }) {
 		t.Errorf("the worker that has not failed the shard never had it; the workers process %v", f.order())
 	}
 }
@@ -94,17 +88,14 @@ func (idle) Plan(v rebalance.View) []int {
 // TestNoShardWaitsForThePlanner: a shard that has no living owner is placed although the planner gives it to nobody, as
 // long as a worker has room. Held shards stay where they are.
 func TestNoShardWaitsForThePlanner(t *testing.T) {
-	f := newFleet(t, 0, 0, rebalance.Eager)
+	f := newFleet(t, 6, 0, rebalance.Eager)
 	f.plansBy(idle{})
-	for i := range 6 {
-		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
-	}
 	a := f.join()
 	f.join()
 	f.settles("two workers", 3, 3)
 	f.join()
 	f.settles("a third one has joined", 3, 3, 0)
-	a.kill()
+	a.Kill()
 	f.settles("the first one has died", 0, 3, 3)
 	if plan := f.plan(); plan.Unplaced > 0 {
 		t.Errorf("%d shards are unplaced: %v", plan.Unplaced, plan.Examples)
@@ -114,11 +105,8 @@ func TestNoShardWaitsForThePlanner(t *testing.T) {
 // TestFullFleet: where there is no room, the plan counts and names the shards without a worker, and no
 // plan takes a place from a shard that has one.
 func TestFullFleet(t *testing.T) {
-	f := newFleet(t, 0, 0, rebalance.Eager)
+	f := newFleet(t, 7, 0, rebalance.Eager)
 	f.config.MaxShards = 2
-	for i := range 7 {
-		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
-	}
 	f.join()
 	f.join()
 	f.settles("two full workers", 2, 2)
@@ -168,7 +156,7 @@ func TestOpenRevision(t *testing.T) {
 		before := f.plan()
 		f.write(protocol.OpenPlan(before, protocol.Opening{By: maker, Planner: before.Planner}, f.stamp()))
 		from := f.Now()
-		f.until(2*h+openFor, func() bool { return f.plan().Revision > before.Revision+1 && !f.plan().Open })
+		f.until(2*beat+openFor, func() bool { return f.plan().Revision > before.Revision+1 && !f.plan().Open })
 		took := f.Now() - from
 		if alive && took < openFor || !alive && took >= openFor {
 			t.Errorf("maker alive %t: the next revision was finished after %v", alive, took)
@@ -265,7 +253,7 @@ func TestOnlyTargetsThatDifferAreWritten(t *testing.T) {
 		t.Errorf("for one more shard there were these writes of targets: %v", writes)
 	}
 	writes = nil
-	f.nodes[3].kill()
+	f.nodes[3].Kill()
 	f.Run(time.Minute)
 	text := strings.Join(writes, " ")
 	if swaps := strings.Count(text, "swap"); swaps < 2 || swaps > 3 || strings.Count(text, "stored") != swaps || !strings.HasSuffix(text, "stored delete") {
@@ -421,13 +409,8 @@ func TestPageBeyondATargetAssignsNothing(t *testing.T) {
 func TestSlowPlans(t *testing.T) {
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
-		f.slow = func(_ *member, o engine.Output) time.Duration {
-			if send, is := o.(engine.Send); is && send.Write.Key().Kind == lease.KindTarget {
-				return 10 * time.Second
-			}
-			return 0
-		}
-		f.up()[workers-1].kill()
+		f.delay(10*time.Second, func(_ *member, o engine.Output) bool { return sends(o, lease.KindTarget) })
+		f.up()[workers-1].Kill()
 		f.hand.Delete(f.plan().Key())
 		t.Logf("%d workers: held after %v", workers, f.until(3*time.Minute, func() bool { return !f.plan().Open && f.held() }))
 	}

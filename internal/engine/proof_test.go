@@ -2,8 +2,8 @@ package engine_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,26 +17,20 @@ import (
 )
 
 // A watched world is one whose workers have a deathwatch.
-func newWatched(t testing.TB, shards int, names string, ttl time.Duration) *world {
-	w := newWorld(t, shards)
+func newWatched(t testing.TB, shards int, names string, ttl time.Duration) *fleet {
+	w := newTwins(t, shards)
 	w.wires = new(virtual.Wires)
 	c := config(rebalance.Cooperative)
 	c.TTL, c.Audit = ttl, max(ttl, time.Minute)
-	w.fleet(names, c)
+	w.enterAll(names, c)
 	w.until(3*ttl, w.even)
-	w.run(3 * ttl)
+	w.Run(3 * ttl)
 	return w
 }
 
-// named returns the worker of that name that lives.
-func (w *world) named(name string) *node {
-	i := slices.IndexFunc(w.nodes, func(n *node) bool { return n.Name == name && n.Up() })
-	return w.nodes[i]
-}
-
 // deletions returns how many deletions of seats the other workers have sent since then.
-func (w *world) deletions(since time.Duration) (n int) {
-	for _, node := range w.nodes {
+func (f *fleet) deletions(since time.Duration) (n int) {
+	for _, node := range f.nodes {
 		own := node.Engine.Status().Incarnation
 		for _, s := range node.sent {
 			send, ok := s.Output.(engine.Send)
@@ -46,28 +40,6 @@ func (w *world) deletions(since time.Duration) (n int) {
 		}
 	}
 	return n
-}
-
-// seatOf returns the seat of the worker of that name.
-func (w *world) seatOf(name string) (of lease.Seat) {
-	for _, r := range w.table.Records("g", lease.KindSeat) {
-		if seat, ok := r.(lease.Seat); ok && seat.Name == name {
-			of = seat
-		}
-	}
-	return of
-}
-
-// evict deletes the seat of a worker by hand.
-func (w *world) evict(name string) {
-	w.Helper()
-	write, err := protocol.Evict(w.seatOf(name))
-	if err == nil {
-		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
-	}
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // TestProvenDeaths: the shards of killed workers are held again in less than a second, whatever the lease time,
@@ -89,12 +61,12 @@ func TestProvenDeaths(t *testing.T) {
 			if took := w.until(2*ttl, w.held); took > most {
 				t.Errorf("T = %v, %s die: all are held after %v", ttl, dies, took)
 			}
-			w.run(ttl)
+			w.Run(ttl)
 			if n := w.deletions(since); n != len(dies) {
 				t.Errorf("T = %v, %s die: %d deletions of seats", ttl, dies, n)
 			}
 			for _, n := range w.nodes {
-				for _, e := range n.of(event.PeerEvicted) {
+				for _, e := range n.reports(event.PeerEvicted) {
 					if n.Up() && e.Err == nil && len(dies) < 7 {
 						t.Errorf("%s evicts %s and does not say why", n.Name, e.Peer)
 					}
@@ -109,7 +81,7 @@ func TestProvenDeaths(t *testing.T) {
 func TestDeathsOneByOne(t *testing.T) {
 	w := newWatched(t, 40, "abcdefgh", time.Minute)
 	for _, name := range "bdf" {
-		w.run(300 * time.Millisecond)
+		w.Run(300 * time.Millisecond)
 		w.named(string(name)).Kill()
 	}
 	if took := w.until(time.Minute, w.held); took > 400*time.Millisecond {
@@ -129,17 +101,17 @@ func TestSilenceProvesNothing(t *testing.T) {
 		return truth
 	}
 	w.wires.Cut(&b.Process)
-	w.run(10 * time.Second)
+	w.Run(10 * time.Second)
 	b.Pause()
-	w.run(5 * time.Second)
+	w.Run(5 * time.Second)
 	b.Resume(nil)
-	w.run(10 * time.Second)
-	if n := w.deletions(since); n > 0 || len(w.named("a").of(event.Unwatched)) == 0 {
-		t.Errorf("%d deletions; reported: %v", n, w.named("a").of(event.Unwatched))
+	w.Run(10 * time.Second)
+	if n := w.deletions(since); n > 0 || len(w.named("a").reports(event.Unwatched)) == 0 {
+		t.Errorf("%d deletions; reported: %v", n, w.named("a").reports(event.Unwatched))
 	}
 	w.wires.Lie = nil
-	w.run(time.Minute)
-	if told := w.named("a").of(event.Unwatched); !told[len(told)-1].Over {
+	w.Run(time.Minute)
+	if told := w.named("a").reports(event.Unwatched); !told[len(told)-1].Over {
 		t.Errorf("the peer answers again, and the last report is %v", told[len(told)-1])
 	}
 	b.Kill()
@@ -162,19 +134,19 @@ func refuses(name string) func(_, to *virtual.Process, truth engine.Shown) engin
 // may be wrong. Nor does one where other workers answer.
 func TestAddressThatNeverAnswered(t *testing.T) {
 	for _, lie := range []engine.Shown{engine.Refuses, engine.Replies} {
-		w := newWorld(t, 12)
+		w := newTwins(t, 12)
 		w.wires = &virtual.Wires{Lie: func(_, to *virtual.Process, truth engine.Shown) engine.Shown {
 			if to.Name == "b" {
 				return lie
 			}
 			return truth
 		}}
-		w.fleet("abc", config(rebalance.Cooperative))
-		w.run(time.Minute)
+		w.enterAll("abc", config(rebalance.Cooperative))
+		w.Run(time.Minute)
 		if n := w.deletions(0); n > 0 || !w.even() {
 			t.Errorf("%d deletions; held: %v", n, w.counts())
 		}
-		if told := w.named("a").of(event.Unwatched); len(told) == 0 || told[0].Err == nil {
+		if told := w.named("a").reports(event.Unwatched); len(told) == 0 || told[0].Err == nil {
 			t.Errorf("reported: %v", told)
 		}
 		w.named("b").Kill() // its lease time shows that
@@ -196,20 +168,20 @@ func TestWrongProof(t *testing.T) {
 		}
 		since := w.Now()
 		w.wires.Cut(&b.Process)
-		w.run(5 * time.Second)
-		if n := w.deletions(since); n != 1 || len(b.of(event.Misjudged)) != 1 || w.seatOf("b").Address != "" {
-			t.Fatalf("%d deletions; %v; the seat is %v", n, b.of(event.Misjudged), w.seatOf("b"))
+		w.Run(5 * time.Second)
+		if n := w.deletions(since); n != 1 || len(b.reports(event.Misjudged)) != 1 || w.seat(b).Address != "" {
+			t.Fatalf("%d deletions; %v; the seat is %v", n, b.reports(event.Misjudged), w.seat(b))
 		}
 		w.until(20*time.Second, w.even)
-		w.run(70 * time.Second)
+		w.Run(70 * time.Second)
 		if n := w.deletions(since); n != 1 {
 			t.Errorf("after the first mistake %d more", n-1)
 		}
 		w.wires.Lie = nil
-		w.run(40 * time.Second)
-		told := b.of(event.Misjudged)
-		if last := told[len(told)-1]; !last.Over || w.seatOf("b").Address != "b" {
-			t.Errorf("after ten lease times: %v, and the seat is %+v", last, w.seatOf("b"))
+		w.Run(40 * time.Second)
+		told := b.reports(event.Misjudged)
+		if last := told[len(told)-1]; !last.Over || w.seat(b).Address != "b" {
+			t.Errorf("after ten lease times: %v, and the seat is %+v", last, w.seat(b))
 		}
 		b.Kill()
 		if took := w.until(time.Minute, w.held); took > time.Second {
@@ -233,12 +205,12 @@ func TestMeshRefusesTheLiving(t *testing.T) {
 		for _, name := range names[1:] {
 			w.wires.Cut(&w.named(string(name)).Process)
 		}
-		w.run(30 * time.Second)
-		if n := w.deletions(since); n > 0 || !w.even() || len(w.named("a").of(event.Unwatched)) == 0 {
-			t.Errorf("%s: %d deletions; held: %v; reported: %v", names, n, w.counts(), w.named("a").of(event.Unwatched))
+		w.Run(30 * time.Second)
+		if n := w.deletions(since); n > 0 || !w.even() || len(w.named("a").reports(event.Unwatched)) == 0 {
+			t.Errorf("%s: %d deletions; held: %v; reported: %v", names, n, w.counts(), w.named("a").reports(event.Unwatched))
 		}
 		w.wires.Lie = nil
-		w.run(time.Minute)
+		w.Run(time.Minute)
 		w.named("b").Kill()
 		if took := w.until(time.Minute, w.held); took > time.Second {
 			t.Errorf("%s: b is missed after %v", names, took)
@@ -253,7 +225,6 @@ func TestRestartAtTheSameAddress(t *testing.T) {
 	b.Kill()
 	c := config(rebalance.Cooperative)
 	c.TTL, c.Name, c.Deathwatch, c.Address = time.Minute, "b", true, "b"
-	b.Handlers = nil
 	b.Boot(w.Now(), func() virtual.Engine { return virtual.New(c, b.Moment()) })
 	if took := w.until(time.Minute, w.held); took > 1500*time.Millisecond {
 		t.Errorf("all are held after %v", took)
@@ -266,15 +237,15 @@ func TestRestartAtTheSameAddress(t *testing.T) {
 func TestDeafWorker(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	b, since := w.named("b"), w.Now()
-	b.step(engine.Deaf{Err: errors.New("accept: no more files")})
-	w.run(100 * time.Millisecond)
-	if at := w.seatOf("b"); at.Address != "" || len(b.of(event.Unwatched)) != 1 {
-		t.Errorf("the seat is %+v; reported: %v", at, b.of(event.Unwatched))
+	b.Step(engine.Deaf{Err: errors.New("accept: no more files")})
+	w.Run(100 * time.Millisecond)
+	if at := w.seat(b); at.Address != "" || len(b.reports(event.Unwatched)) != 1 {
+		t.Errorf("the seat is %+v; reported: %v", at, b.reports(event.Unwatched))
 	}
-	w.run(4 * time.Second)
+	w.Run(4 * time.Second)
 	w.wires.Lie = refuses("b")
 	w.wires.Cut(&b.Process)
-	w.run(30 * time.Second)
+	w.Run(30 * time.Second)
 	if n := w.deletions(since); n > 0 {
 		t.Errorf("%d deletions", n)
 	}
@@ -285,12 +256,12 @@ func TestDeafWorker(t *testing.T) {
 func TestAddressIsHiddenFirst(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	b := w.named("b")
-	b.step(engine.Deaf{Err: errors.New("accept: no more files")})
-	w.run(10 * time.Millisecond) // the heartbeat is stored
+	b.Step(engine.Deaf{Err: errors.New("accept: no more files")})
+	w.Run(10 * time.Millisecond) // the heartbeat is stored
 	w.wires.Lie = refuses("b")
 	w.wires.Cut(&b.Process)
-	w.run(30 * time.Second)
-	if lost := b.of(event.Lost); len(lost) > 0 {
+	w.Run(30 * time.Second)
+	if lost := b.reports(event.Lost); len(lost) > 0 {
 		t.Errorf("b was evicted: %v", lost)
 	}
 }
@@ -300,10 +271,10 @@ func TestAddressIsHiddenFirst(t *testing.T) {
 func TestCleanStopIsNoDeath(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	b, since := w.named("b"), w.Now()
-	b.step(engine.Stop{})
+	b.Step(engine.Stop{})
 	w.until(time.Minute, b.Engine.Done)
 	b.Kill()
-	w.run(30 * time.Second)
+	w.Run(30 * time.Second)
 	if n := w.deletions(since); n > 0 {
 		t.Errorf("%d deletions", n)
 	}
@@ -314,24 +285,27 @@ func TestCleanStopIsNoDeath(t *testing.T) {
 func TestHeartbeatOnItsWay(t *testing.T) {
 	w := newWatched(t, 12, "abc", time.Minute)
 	b, late := w.named("b"), false
-	beat, err := protocol.NextBeat(w.seatOf("b"), w.seatOf("b").Says, protocol.Stamp{ID: "late", At: virtual.Epoch()})
+	beat, err := protocol.NextBeat(w.seat(b), w.seat(b).Says, w.stamp())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", "c"} {
-		w.named(name).slow = func(o engine.Output) time.Duration {
-			if send, ok := o.(engine.Send); ok && send.Write.Op == lease.OpDelete && !late {
-				_, err := w.table.Write(b.Sender(), beat)
-				late = err == nil
-			}
-			return 0
+	w.slow = func(_ *member, o engine.Output) time.Duration {
+		if send, ok := o.(engine.Send); ok && send.Write.Op == lease.OpDelete && !late {
+			_, err := w.table.Write(b.Sender(), beat)
+			late = err == nil
 		}
+		return 0
 	}
-	since := w.Now()
+	since, c := w.Now(), w.named("c")
+	w.deaf = func(n *member, o engine.Output) bool { // so that a alone deletes the seat
+		send, ok := o.(engine.Send)
+		return n == c && ok && send.Write.Op == lease.OpDelete
+	}
 	b.Kill()
-	if took := w.until(time.Minute, w.held); took > time.Second || !late {
-		t.Errorf("all are held after %v; the heartbeat was late: %t", took, late)
+	if took := w.until(time.Minute, func() bool { return w.seat(b).Incarnation == "" }); took > time.Second || !late {
+		t.Errorf("the seat is gone after %v; the heartbeat was late: %t", took, late)
 	}
+	w.until(time.Second, w.held)
 	if n := w.deletions(since); n != 2 {
 		t.Errorf("%d deletions, and the first one was refused", n)
 	}
@@ -341,13 +315,13 @@ func TestHeartbeatOnItsWay(t *testing.T) {
 func TestDeathwatchCostsNothing(t *testing.T) {
 	t.Parallel()
 	calls := func(wires *virtual.Wires) (n int) {
-		w := newWorld(t, 40)
+		w := newTwins(t, 40)
 		w.wires = wires
-		w.fleet("abcdefgh", config(rebalance.Cooperative))
+		w.enterAll("abcdefgh", config(rebalance.Cooperative))
 		w.until(time.Minute, w.even)
-		w.run(time.Minute)
+		w.Run(time.Minute)
 		clear(w.calls)
-		w.run(fixture.Size(3*time.Minute, 10*time.Minute))
+		w.Run(fixture.Size(3*time.Minute, 10*time.Minute))
 		for _, count := range w.calls {
 			n += count
 		}
@@ -366,7 +340,7 @@ func TestProvenDeathsInALargeFleet(t *testing.T) {
 	f.wires = new(virtual.Wires)
 	f.config.TTL = time.Minute
 	for range 40 {
-		f.source.Shards = append(f.source.Shards, engine.Shard{Name: "shard-" + string(rune('A'+len(f.source.Shards)))})
+		f.lists(engine.Shard{Name: "shard-" + string(rune('A'+len(f.source.Shards)))})
 	}
 	for range 20 {
 		f.join()
@@ -386,10 +360,10 @@ func TestProvenDeathsInALargeFleet(t *testing.T) {
 // late.
 func TestEarlierAddressProvesNothing(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
-	b, since := w.seatOf("b"), w.Now()
-	w.named("a").step(engine.Linked{Peer: b.Incarnation, Address: "another", Shows: engine.Refuses})
-	w.named("a").step(engine.Linked{Peer: "nobody", Address: "b", Shows: engine.Refuses})
-	w.run(5 * time.Second)
+	b, since := w.seat(w.named("b")), w.Now()
+	w.named("a").Step(engine.Linked{Peer: b.Incarnation, Address: "another", Shows: engine.Refuses})
+	w.named("a").Step(engine.Linked{Peer: "nobody", Address: "b", Shows: engine.Refuses})
+	w.Run(5 * time.Second)
 	if n := w.deletions(since); n > 0 {
 		t.Errorf("%d deletions", n)
 	}
@@ -399,12 +373,12 @@ func TestEarlierAddressProvesNothing(t *testing.T) {
 // listed.
 func TestPeerAnswersAgain(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
-	b, since := w.seatOf("b"), w.Now()
+	b, since := w.seat(w.named("b")), w.Now()
 	for _, name := range []string{"a", "c"} {
-		w.named(name).step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses})
-		w.named(name).step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Answers})
+		w.named(name).Step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses})
+		w.named(name).Step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Answers})
 	}
-	w.run(5 * time.Second)
+	w.Run(5 * time.Second)
 	if n := w.deletions(since); n > 0 {
 		t.Errorf("%d deletions", n)
 	}
@@ -424,17 +398,17 @@ func TestOldProof(t *testing.T) {
 			return truth
 		}
 		w.wires.Cut(&b.Process)
-		w.run(1500 * time.Microsecond)
+		w.Run(1500 * time.Microsecond)
 		a.Pause()
 		shows = engine.Silent
-		w.run(pause)
+		w.Run(pause)
 		a.Resume(nil)
-		w.run(20 * time.Second)
-		if lost := b.of(event.Lost); len(lost) > 0 {
+		w.Run(20 * time.Second)
+		if lost := b.reports(event.Lost); len(lost) > 0 {
 			t.Errorf("after a pause of %v b is evicted: %v", pause, lost)
 		}
 		w.wires.Lie = nil
-		w.run(time.Minute)
+		w.Run(time.Minute)
 		b.Kill()
 		if took := w.until(time.Minute, w.held); took > time.Second {
 			t.Errorf("after a pause of %v b is missed after %v", pause, took)
@@ -447,19 +421,19 @@ func TestOldProof(t *testing.T) {
 func TestReasonOfAProof(t *testing.T) {
 	for _, later := range []engine.Shown{engine.Silent, engine.Refuses, engine.Answers} {
 		w := newWatched(t, 12, "abc", time.Minute)
-		a, b, proof := w.named("a"), w.seatOf("b"), errors.New("proof")
-		a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses, Err: proof})
+		a, b, proof := w.named("a"), w.seat(w.named("b")), errors.New("proof")
+		a.Step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: engine.Refuses, Err: proof})
 		if later != engine.Answers {
-			a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
+			a.Step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
 		}
-		for at := len(a.sent); len(a.of(event.PeerEvicted)) == 0; w.run(50 * time.Microsecond) {
+		for at := len(a.sent); len(a.reports(event.PeerEvicted)) == 0; w.Run(50 * time.Microsecond) {
 			for ; at < len(a.sent); at++ {
 				if send, ok := a.sent[at].Output.(engine.Send); ok && send.Write.Op == lease.OpDelete {
-					a.step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
+					a.Step(engine.Linked{Peer: b.Incarnation, Address: "b", Shows: later, Err: errors.New("later")})
 				}
 			}
 		}
-		if told := a.of(event.PeerEvicted); !errors.Is(told[0].Err, proof) {
+		if told := a.reports(event.PeerEvicted); !errors.Is(told[0].Err, proof) {
 			t.Errorf("%d: reported: %v", later, told)
 		}
 	}
@@ -471,19 +445,19 @@ func TestExpiryIsNoMisjudgement(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	b := w.named("b")
 	b.Pause()
-	w.run(30 * time.Second)
+	w.Run(30 * time.Second)
 	b.Resume(nil)
-	w.run(30 * time.Second)
-	if told := b.of(event.Misjudged); len(told) > 0 || w.seatOf("b").Address != "b" {
-		t.Errorf("after a pause: %v; the seat is %+v", told, w.seatOf("b"))
+	w.Run(30 * time.Second)
+	if told := b.reports(event.Misjudged); len(told) > 0 || w.seat(b).Address != "b" {
+		t.Errorf("after a pause: %v; the seat is %+v", told, w.seat(b))
 	}
 	w.wires = nil
-	d := w.join("d", config(rebalance.Cooperative))
+	d := w.enter("d", config(rebalance.Cooperative))
 	w.until(time.Minute, w.even)
-	w.evict("d")
-	w.run(30 * time.Second)
-	if told := d.of(event.Misjudged); len(told) > 0 || len(d.of(event.Lost)) != 1 {
-		t.Errorf("without an address: %v, %v", told, d.of(event.Lost))
+	w.write(protocol.Evict(w.seat(d)))
+	w.Run(30 * time.Second)
+	if told := d.reports(event.Misjudged); len(told) > 0 || len(d.reports(event.Lost)) != 1 {
+		t.Errorf("without an address: %v, %v", told, d.reports(event.Lost))
 	}
 }
 
@@ -493,12 +467,12 @@ func TestRestoreIsNoMisjudgement(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	w.table.Verified = lease.ErrWentBack
 	for _, name := range []string{"a", "b", "c"} {
-		w.evict(name)
+		w.write(protocol.Evict(w.seat(w.named(name))))
 	}
-	w.run(10 * time.Second)
+	w.Run(10 * time.Second)
 	for _, n := range w.nodes {
-		if told := n.of(event.Misjudged); len(told) > 0 && !told[len(told)-1].Over || w.seatOf(n.Name).Address == "" {
-			t.Errorf("%s reports %v; its seat is %+v", n.Name, told, w.seatOf(n.Name))
+		if told := n.reports(event.Misjudged); len(told) > 0 && !told[len(told)-1].Over || w.seat(n).Address == "" {
+			t.Errorf("%s reports %v; its seat is %+v", n.Name, told, w.seat(n))
 		}
 	}
 	w.table.Verified = nil // the table is adopted
@@ -509,10 +483,22 @@ func TestRestoreIsNoMisjudgement(t *testing.T) {
 	}
 }
 
-// links returns the peers to which a worker has asked for links and not ended them.
+// links returns how many links workers have asked for.
+func (f *fleet) links() (n int) {
+	for _, of := range f.nodes {
+		for _, s := range of.sent {
+			if _, link := s.Output.(engine.Link); link {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// open returns the peers to which a worker has asked for links and not ended them.
 func (n *member) open() (open []lease.Incarnation) {
-	for _, o := range n.wired {
-		switch o := o.(type) {
+	for _, o := range n.sent {
+		switch o := o.Output.(type) {
 		case engine.Link:
 			open = append(open, o.Peer)
 		case engine.Unlink:
@@ -525,11 +511,8 @@ func (n *member) open() (open []lease.Incarnation) {
 // TestOnlyWatchersHaveLinks: in a fleet of 20 workers the eight watchers have one link to each other worker. A link
 // ends when its worker has left. No link is made to a seat before its first heartbeat.
 func TestOnlyWatchersHaveLinks(t *testing.T) {
-	f := newFleet(t, 0, 0, rebalance.Cooperative)
+	f := newFleet(t, 40, 0, rebalance.Cooperative)
 	f.wires = new(virtual.Wires)
-	for i := range 40 {
-		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
-	}
 	for range 20 {
 		f.join()
 	}
@@ -556,16 +539,11 @@ func TestOnlyWatchersHaveLinks(t *testing.T) {
 	f.until(time.Minute, f.even)
 	f.Run(30 * time.Second)
 	check("one has left")
-	seat, err := protocol.Sit(lease.Seat{Group: "g", Incarnation: "late", Name: "late", TTL: time.Hour}, protocol.Stamp{ID: "late-1", At: virtual.Epoch()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat, err := protocol.Sit(lease.Seat{Group: "g", Incarnation: "late", Name: "late", TTL: time.Hour}, f.stamp())
 	next := seat.Next.(lease.Seat)
 	next.Address = f.nodes[0].Name
 	seat.Next = next
-	if _, err := f.table.Write(virtual.Sender{Name: "late"}, seat); err != nil {
-		t.Fatal(err)
-	}
+	f.write(seat, err)
 	f.Run(30 * time.Second)
 	check("a seat is not confirmed")
 }
@@ -573,13 +551,13 @@ func TestOnlyWatchersHaveLinks(t *testing.T) {
 // TestLinksOutliveASeat: a worker that has lost its seat keeps its links to the others.
 func TestLinksOutliveASeat(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
-	a, before := w.named("a"), w.links
-	w.evict("a")
-	w.run(30 * time.Second)
-	if len(a.of(event.Lost)) != 1 || !w.even() {
-		t.Fatalf("lost %v, held %v", a.of(event.Lost), w.counts())
+	a, before := w.named("a"), w.links()
+	w.write(protocol.Evict(w.seat(a)))
+	w.Run(30 * time.Second)
+	if len(a.reports(event.Lost)) != 1 || !w.even() {
+		t.Fatalf("lost %v, held %v", a.reports(event.Lost), w.counts())
 	}
-	if n := w.links - before; n != 0 { // the others see no address: it seems to have been misjudged
+	if n := w.links() - before; n != 0 { // the others see no address: it seems to have been misjudged
 		t.Errorf("%d links are made", n)
 	}
 }
@@ -590,11 +568,11 @@ func TestNewcomerIsWatchedAtOnce(t *testing.T) {
 	w := newWatched(t, 12, "abc", time.Minute)
 	c := config(rebalance.Cooperative)
 	c.TTL, c.Audit = time.Minute, time.Minute
-	d := w.join("d", c)
-	w.run(1500 * time.Millisecond)
+	d := w.enter("d", c)
+	w.Run(1500 * time.Millisecond)
 	inc := d.Engine.Status().Incarnation
 	d.Kill()
-	gone := func() bool { return w.seatOf("d").Incarnation != inc }
+	gone := func() bool { return w.seat(d).Incarnation != inc }
 	if took := w.until(time.Minute, gone); took > time.Second {
 		t.Errorf("the seat is gone after %v", took)
 	}
@@ -606,10 +584,16 @@ func TestVisitorsCostLittle(t *testing.T) {
 	w := newWatched(t, 12, "abc", 10*time.Second)
 	clear(w.calls)
 	for range 600 {
-		w.named("b").step(engine.Visited{})
-		w.run(100 * time.Millisecond)
+		w.named("b").Step(engine.Visited{})
+		w.Run(100 * time.Millisecond)
 	}
-	if n := w.calls["list seat"]; n > 3*20+3*20 {
-		t.Errorf("%d listings of the seats in a minute", n)
+	listings := 0
+	for what, n := range w.calls {
+		if strings.HasPrefix(what, "list seat") || strings.HasPrefix(what, "page of seat") {
+			listings += n
+		}
+	}
+	if listings > 3*20+3*20 {
+		t.Errorf("%d listings of the seats in a minute", listings)
 	}
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -14,11 +13,6 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// told returns the events of a kind that the worker has reported.
-func (n *member) told(kind event.Kind) []event.Event {
-	return slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != kind })
-}
 
 // TestOneWorkerReportsForAll: the worker that reports for the fleet pauses for less than its lease time. No other
 // worker reports the same meanwhile, because it would have to take that back.
@@ -39,7 +33,7 @@ func TestOneWorkerReportsForAll(t *testing.T) {
 		f.Run(time.Minute)
 		for _, of := range f.up() {
 			for _, kind := range []event.Kind{event.Full, event.Unlisted} {
-				if all := of.told(kind); (len(all) > 0) != (of == n) || len(all) > 0 && all[len(all)-1].Over {
+				if all := of.reports(kind); (len(all) > 0) != (of == n) || len(all) > 0 && all[len(all)-1].Over {
 					t.Errorf("%d workers: %s has told %v", workers, of.Name, all)
 				}
 			}
@@ -52,7 +46,7 @@ func (f *fleet) replace(round, shards int) {
 	old := f.source.Shards
 	f.source.Shards = nil
 	for i := range shards {
-		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
+		f.lists(engine.Shard{Name: fmt.Sprintf("shard-%02d-%d", round, i)})
 	}
 	for _, s := range old {
 		f.end(s.Name)
@@ -105,19 +99,13 @@ func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
 // again. The fault ends all the same.
 func TestStoreFaultEndsWithAListing(t *testing.T) {
 	f := newFleet(t, 6, 3, rebalance.Eager)
-	f.deaf = func(n *member, o engine.Output) bool {
-		get, is := o.(engine.Get)
-		if is = is && get.Key.Kind == lease.KindLease; is {
-			n.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("no answer")})
-		}
-		return is
-	}
-	f.up()[2].kill()
+	f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return gets(o, lease.KindLease) })
+	f.up()[2].Kill()
 	f.until(3*leaseTime+f.config.Audit, f.even)
 	f.deaf = nil
 	f.Run(3 * leaseTime)
 	for _, n := range f.up() {
-		if all := n.told(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
+		if all := n.reports(event.StoreFault); len(all) == 0 || !all[len(all)-1].Over {
 			t.Errorf("%s reports %v", n.Name, all)
 		}
 	}
@@ -128,19 +116,13 @@ func TestStoreFaultEndsWithAListing(t *testing.T) {
 func TestStoreFaultOfRowReads(t *testing.T) {
 	f := newFleet(t, 6, 3, rebalance.Eager)
 	f.config.Handoff = rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}
-	f.deaf = func(n *member, o engine.Output) bool {
-		get, is := o.(engine.Get)
-		if is = is && get.Key.Kind == lease.KindLease; is {
-			n.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("denied")})
-		}
-		return is
-	}
+	f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return gets(o, lease.KindLease) })
 	for _, n := range f.up() {
-		n.stuck = true
+		n.Stuck = true
 	}
 	n := f.join()
 	f.Run(20 * time.Minute)
-	if all := n.told(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e event.Event) bool { return e.Over }) {
+	if all := n.reports(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e told) bool { return e.Over }) {
 		t.Errorf("%s reports %v", n.Name, all)
 	}
 }
@@ -151,59 +133,46 @@ func TestStoreFaultOfASeatRead(t *testing.T) {
 	f := newFleet(t, 14*4, 14, rebalance.Eager)
 	n, owner := f.others()[0], f.others()[1]
 	name := owner.Handlers[0].Shard
-	f.deaf = func(m *member, o engine.Output) bool {
-		get, is := o.(engine.Get)
-		if is = is && m == n && get.Key.Kind == lease.KindSeat; is {
-			m.Answer(50*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("no answer")})
-		}
-		return is
-	}
+	f.fail(50*time.Millisecond, func(m *member, o engine.Output) bool { return m == n && gets(o, lease.KindSeat) })
 	f.assign(map[string]*member{name: n}, true)
-	f.until(20*time.Second, func() bool { return len(n.told(event.StoreFault)) > 0 })
+	f.until(20*time.Second, func() bool { return len(n.reports(event.StoreFault)) > 0 })
 	f.assign(map[string]*member{name: owner}, true)
 	f.until(20*time.Second, func() bool { return n.Engine.Status().Revision == f.plan().Revision })
 	f.Run(3 * leaseTime)
-	if all := n.told(event.StoreFault); !all[len(all)-1].Over {
+	if all := n.reports(event.StoreFault); !all[len(all)-1].Over {
 		t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
-	}
-}
-
-// fail answers some calls with an error.
-func (f *fleet) fail(which func(engine.Send) bool) {
-	f.deaf = func(n *member, o engine.Output) bool {
-		send, is := o.(engine.Send)
-		if is = is && which(send); is {
-			n.Answer(50*time.Millisecond, engine.Settled{Write: send.Write, Err: errors.New("no answer")})
-		}
-		return is
 	}
 }
 
 // TestMissingPlanIsReported: each worker reports that no plan is complete, if that lasts, and that it is over. The plan
 // cannot be read, and no worker is left that lists the seats; or no target can be written; or no plan.
 func TestMissingPlanIsReported(t *testing.T) {
-	spoil := func(f *fleet) { f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true} }
+	noWrites := func(kind lease.Kind) func(*fleet) {
+		return func(f *fleet) {
+			f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, kind) })
+		}
+	}
 	for name, story := range map[string]struct {
 		begin func(f *fleet)
 		why   string
 	}{
-		"unreadable":     {spoil, "the plan cannot be read"},
-		"never complete": {func(f *fleet) { f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindTarget }) }, "the plan is open"},
-		"never begun":    {func(f *fleet) { f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindPlan }) }, "a plan is due"},
+		"unreadable":     {func(f *fleet) { f.unreadable(f.plan().Key()) }, "the plan cannot be read"},
+		"never complete": {noWrites(lease.KindTarget), "the plan is open"},
+		"never begun":    {noWrites(lease.KindPlan), "a plan is due"},
 	} {
 		for _, workers := range []int{4, 12} {
 			t.Run(fmt.Sprint(name, ", ", workers, " workers"), func(t *testing.T) {
 				f := newFleet(t, 3*workers, workers, rebalance.Eager)
 				story.begin(f)
-				if f.up()[workers-1].kill(); name == "unreadable" && workers > 8 {
+				if f.up()[workers-1].Kill(); name == "unreadable" && workers > 8 {
 					for _, n := range f.watchers() {
-						n.kill()
+						n.Kill()
 					}
 				}
 				f.Run(50 * time.Second) // the death is noticed after 12 s, and a plan is missing 30 s later
 				reports := 0
 				for _, n := range f.up() {
-					if all := n.told(event.PlanStale); len(all) > 0 {
+					if all := n.reports(event.PlanStale); len(all) > 0 {
 						reports++
 						if e := all[0]; e.Over || e.Err == nil || !strings.HasPrefix(e.Err.Error(), story.why) || e.Lasted < 30*time.Second {
 							t.Errorf("%s reports %v, lasted %v, %v", n.Name, e, e.Lasted, e.Err)
@@ -217,7 +186,7 @@ func TestMissingPlanIsReported(t *testing.T) {
 				f.until(40*time.Second, f.even)
 				f.Run(leaseTime)
 				for _, n := range f.up() {
-					if all := n.told(event.PlanStale); len(all) > 0 && !all[len(all)-1].Over {
+					if all := n.reports(event.PlanStale); len(all) > 0 && !all[len(all)-1].Over {
 						t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
 					}
 				}
@@ -239,7 +208,7 @@ func TestPlansThatFollowEachOther(t *testing.T) {
 		t.Errorf("%d plans in 50 s", n)
 	}
 	for _, n := range f.nodes {
-		if all := n.told(event.PlanStale); len(all) > 0 {
+		if all := n.reports(event.PlanStale); len(all) > 0 {
 			t.Errorf("%s reports %v", n.Name, all)
 		}
 	}
@@ -249,15 +218,15 @@ func TestPlansThatFollowEachOther(t *testing.T) {
 // that once while it lasts, although the table answers its other calls.
 func TestFaultOfTicksLasts(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Eager)
-	f.fail(func(s engine.Send) bool { return s.Write.Key().Kind == lease.KindPlan })
+	f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, lease.KindPlan) })
 	n := f.watchers()[0]
 	f.Run(time.Minute)
-	if all := n.told(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e event.Event) bool { return e.Over }) {
+	if all := n.reports(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e told) bool { return e.Over }) {
 		t.Errorf("%s reports %v", n.Name, all)
 	}
 	f.deaf = nil
 	f.Run(2 * leaseTime)
-	if all := n.told(event.StoreFault); !all[len(all)-1].Over {
+	if all := n.reports(event.StoreFault); !all[len(all)-1].Over {
 		t.Errorf("%s last reports %v", n.Name, all[len(all)-1])
 	}
 }

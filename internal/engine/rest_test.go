@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -21,11 +20,8 @@ func TestOnePlanForALeave(t *testing.T) {
 		for _, unseen := range []bool{false, true} {
 			f := newFleet(t, 24, workers, rebalance.Eager)
 			before, leaver, next := f.plan(), f.watchers()[0], f.watchers()[1]
-			f.slow = func(n *member, o engine.Output) time.Duration {
-				if list, ok := o.(engine.List); ok && unseen && n == next && list.Query.Limit != 1 && list.Query.Kind == lease.KindSeat {
-					return 5 * time.Second
-				}
-				return 0
+			if unseen {
+				f.slowLists(next)
 			}
 			f.deaf = func(n *member, o engine.Output) bool { // nor does it read the plan alone
 				list, ok := o.(engine.List)
@@ -49,11 +45,8 @@ func TestOnePlanForALeave(t *testing.T) {
 // once, and not only when its seat goes.
 func TestOnePlanForALeaveWithoutRoom(t *testing.T) {
 	for _, workers := range []int{4, 12} {
-		f := newFleet(t, 0, 0, rebalance.Eager)
+		f := newFleet(t, 2*workers, 0, rebalance.Eager)
 		f.config.MaxShards = 2
-		for i := range 2 * workers {
-			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
-		}
 		for range workers {
 			f.join()
 		}
@@ -113,12 +106,7 @@ func TestOldRowsTakeNoChildOutOfThePlan(t *testing.T) {
 	f.Run(80 * time.Second)
 	at := slices.IndexFunc(f.nodes, func(n *member) bool { return n.holds("parent") })
 	other := f.nodes[1-at]
-	f.slow = func(n *member, o engine.Output) time.Duration {
-		if list, ok := o.(engine.List); ok && n == other && list.Query.Kind == lease.KindSeat {
-			return 9 * time.Second // it does not see the news
-		}
-		return 0
-	}
+	f.delay(9*time.Second, func(n *member, o engine.Output) bool { return n == other && lists(o, lease.KindSeat) })
 	f.reset()
 	f.until(10*time.Second, func() bool { return other.calls["page of seat"] > 0 })
 	f.slow = nil
@@ -154,7 +142,7 @@ func TestRemovedShardStaysOutOfThePlan(t *testing.T) {
 	f.source.Shards = []engine.Shard{y, z}
 	f.Run(2 * time.Minute) // and the rows
 	before := f.plan()
-	f.write(protocol.Remove(f.row("x"), protocol.Command{Seen: f.row("x").Generation, By: "operator"}, f.stamp()))
+	f.write(protocol.Remove(f.row("x"), seen(f.row("x")), f.stamp()))
 	f.Run(5 * time.Minute)
 	if got := f.plan(); got.Revision != before.Revision {
 		t.Errorf("the plan was %v, and is %v", before, got)
@@ -197,7 +185,7 @@ func TestOldListingRevivesNothing(t *testing.T) {
 	f.end("x")
 	f.Run(10 * time.Second) // it has listed the source once more
 	f.source.Shards = []engine.Shard{y}
-	f.write(protocol.Remove(f.row("x"), protocol.Command{Seen: f.row("x").Generation, By: "operator"}, f.stamp()))
+	f.write(protocol.Remove(f.row("x"), seen(f.row("x")), f.stamp()))
 	polls := of.polls
 	f.assign(map[string]*member{"x": of}, false)
 	f.Run(2 * time.Minute)

@@ -18,46 +18,19 @@ import (
 
 // The rules one by one, each in a world where it alone decides.
 
-// of are the events of a kind.
-func (n *node) of(kind event.Kind) []told {
-	var events []told
-	for _, e := range n.told {
-		if e.Kind == kind {
-			events = append(events, e)
-		}
-	}
-	return events
-}
-
-// writes are the writes of a kind that it has sent since.
-func (n *node) writes(kind lease.Kind, since time.Duration) []sent {
-	var writes []sent
-	for _, s := range n.sent {
-		if send, ok := s.Output.(engine.Send); ok && s.at >= since && send.Write.Key().Kind == kind {
-			writes = append(writes, s)
-		}
-	}
-	return writes
-}
-
 // TestTrustCountsFromTheFirstSending: the answers to heartbeats take three seconds,
 // and then there are none any more. Trust ends by when they were sent.
 func TestTrustCountsFromTheFirstSending(t *testing.T) {
-	w := newWorld(t, 1)
-	n := w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
-	n.slow = func(o engine.Output) time.Duration {
-		if s, ok := o.(engine.Send); ok && s.Write.Key().Kind == lease.KindSeat {
-			return 3 * time.Second
-		}
-		return 0
-	}
-	w.run(20 * time.Second)
+	w := newTwins(t, 1)
+	n := w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
+	w.delay(3*time.Second, func(_ *member, o engine.Output) bool { return sends(o, lease.KindSeat) })
+	w.Run(20 * time.Second)
 	w.down = true
 	beats := n.writes(lease.KindSeat, 0)
 	last := beats[len(beats)-1].at // it was served, and will be answered
-	w.run(20 * time.Second)
-	ended := n.of(event.Ended)
+	w.Run(20 * time.Second)
+	ended := n.reports(event.Ended)
 	if len(ended) != 1 || ended[0].at > last+9*time.Second+50*time.Millisecond {
 		t.Errorf("last confirmed beat sent at %v; ended: %+v", last, ended)
 	}
@@ -67,9 +40,9 @@ func TestTrustCountsFromTheFirstSending(t *testing.T) {
 // were blocked in a call, continue before its run loop does. Whatever the engine hears of first, it
 // ends the tenures before it takes that in, and sends no write of theirs.
 func TestNoWriteAfterWakingUp(t *testing.T) {
-	w := newWorld(t, 1)
-	n := w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
+	w := newTwins(t, 1)
+	n := w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
 	id := n.tenures()[0]
 	mark := checkpoint.Mark{Position: "1000000"}
 	for name, in := range map[string]engine.Input{
@@ -102,25 +75,25 @@ func TestNoWriteAfterWakingUp(t *testing.T) {
 // TestTrustCountsRepeatedBeatsOnce: a beat that has to be sent several times is as old
 // as its first sending, for any of them may be the one that was stored.
 func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
-	w := newWorld(t, 1)
-	n := w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
+	w := newTwins(t, 1)
+	n := w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
 	w.down = true
 	from := w.Now()
 	w.until(4*time.Second, func() bool { return len(n.writes(lease.KindSeat, from)) > 0 })
 	first, trust := w.Now(), n.Engine.Status().Trust
-	w.run(3 * time.Second)
+	w.Run(3 * time.Second)
 	beats := n.writes(lease.KindSeat, from)
 	again := beats[0].Output.(engine.Send).Write.ID()
-	n.slow = func(o engine.Output) time.Duration {
+	w.deaf = func(_ *member, o engine.Output) bool {
 		s, ok := o.(engine.Send)
 		w.down = w.down || ok && s.Write.ID() != again // the next one goes unanswered
-		return 0
+		return false
 	}
 	w.down = false
 	w.until(4*time.Second, func() bool { return n.Engine.Status().Trust != trust })
-	w.run(20 * time.Second)
-	if ended := n.of(event.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
+	w.Run(20 * time.Second)
+	if ended := n.reports(event.Ended); len(ended) != 1 || ended[0].at > first+9*time.Second+50*time.Millisecond {
 		t.Errorf("a beat was first sent at %v; ended: %+v", first, ended)
 	}
 }
@@ -129,24 +102,24 @@ func TestTrustCountsRepeatedBeatsOnce(t *testing.T) {
 // an hour, and the wall clock tells. Before anything else is written a heartbeat has to
 // be answered.
 func TestSuspendIsNotTrusted(t *testing.T) {
-	w := newWorld(t, 1)
-	n := w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
+	w := newTwins(t, 1)
+	n := w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
 	id := n.tenures()[0]
 	n.Clock.Wall = time.Hour
 	woke := w.Now()
-	n.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
+	n.Step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "1"}, Seq: 1, Flush: 1})
 	if rows := n.writes(lease.KindLease, woke); len(rows) > 0 {
 		t.Errorf("it wrote %v first", rows)
 	}
 	if beats := n.writes(lease.KindSeat, woke); len(beats) != 1 {
 		t.Fatalf("%d beats", len(beats))
 	}
-	w.run(time.Second)
+	w.Run(time.Second)
 	if rows := n.writes(lease.KindLease, woke); len(rows) != 1 {
 		t.Errorf("after the beat was answered it wrote %v", rows)
 	}
-	if len(n.of(event.Ended)) > 0 {
+	if len(n.reports(event.Ended)) > 0 {
 		t.Error("a step of the wall clock ended a tenure")
 	}
 }
@@ -154,15 +127,15 @@ func TestSuspendIsNotTrusted(t *testing.T) {
 // TestMovesWaitForStillSeats: shards that are held move only when the seats have
 // stood still for half a second.
 func TestMovesWaitForStillSeats(t *testing.T) {
-	w := newWorld(t, 12)
-	w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
-	b := w.join("b", config(rebalance.Eager))
-	w.run(300 * time.Millisecond)
+	w := newTwins(t, 12)
+	w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
+	b := w.enter("b", config(rebalance.Eager))
+	w.Run(300 * time.Millisecond)
 	joined := w.Now()
-	w.join("c", config(rebalance.Eager))
-	w.run(10 * time.Second)
-	asks := b.of(event.Requested)
+	w.enter("c", config(rebalance.Eager))
+	w.Run(10 * time.Second)
+	asks := b.reports(event.Requested)
 	if len(asks) == 0 || asks[0].at < joined+500*time.Millisecond {
 		t.Errorf("c joined at %v; b asked: %+v", joined, asks)
 	}
@@ -174,15 +147,15 @@ func TestMovesWaitForStillSeats(t *testing.T) {
 // TestBudgetDelaysMoves: a worker asks for no more shards at a time than it may, and
 // gets its part all the same.
 func TestBudgetDelaysMoves(t *testing.T) {
-	w := newWorld(t, 20)
-	w.join("a", config(rebalance.Eager))
-	w.run(20 * time.Second)
+	w := newTwins(t, 20)
+	w.enter("a", config(rebalance.Eager))
+	w.Run(20 * time.Second)
 	c := config(rebalance.Eager)
 	c.MaxMoves = 3
-	b := w.join("b", c)
+	b := w.enter("b", c)
 	most := 0
 	for range 4000 {
-		w.run(5 * time.Millisecond)
+		w.Run(5 * time.Millisecond)
 		for _, s := range b.writes(lease.KindSeat, w.Now()-5*time.Millisecond) {
 			if seat, ok := s.Output.(engine.Send).Write.Next.(lease.Seat); ok {
 				most = max(most, len(seat.Wants))
@@ -198,27 +171,15 @@ func TestBudgetDelaysMoves(t *testing.T) {
 // hold: it was answered already, or is a slow one.
 func TestWantForAnotherGeneration(t *testing.T) {
 	for _, wrong := range []int64{0, 1} {
-		w := newWorld(t, 1)
-		a := w.join("a", config(rebalance.Eager))
-		w.run(20 * time.Second)
+		w := newTwins(t, 1)
+		a := w.enter("a", config(rebalance.Eager))
+		w.Run(20 * time.Second)
 		id := a.tenures()[0]
-		stamp := func(id string) protocol.Stamp { return protocol.Stamp{ID: lease.WriteID(id)} }
-		must := func(write lease.Write, err error) lease.Seat {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := w.store.Write(t.Context(), write)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r.(lease.Seat)
-		}
-		chair := must(protocol.Sit(lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: time.Hour}, stamp("1")))
+		seat := w.write(protocol.Sit(lease.Seat{Group: "g", Incarnation: "ghost", Name: "ghost", TTL: time.Hour}, w.stamp())).(lease.Seat)
 		want := lease.Want{Shard: id.Shard, Generation: id.Generation - wrong, Terms: rebalance.Terms{Mode: rebalance.Eager}}
-		must(protocol.NextBeat(chair, lease.Says{Wants: []lease.Want{want}}, stamp("2")))
-		w.run(10 * time.Second)
-		if drained := len(a.of(event.Draining)) > 0; drained != (wrong == 0) {
+		w.write(protocol.NextBeat(seat, lease.Says{Wants: []lease.Want{want}}, w.stamp()))
+		w.Run(10 * time.Second)
+		if drained := len(a.reports(event.Draining)) > 0; drained != (wrong == 0) {
 			t.Errorf("a want for %d generations ago was served: %t", wrong, drained)
 		}
 	}
@@ -246,18 +207,18 @@ func TestFailingShardsRest(t *testing.T) {
 
 // failing returns the tenures of a shard that each of these workers fails, in a minute.
 func failing(t *testing.T, names string) (starts []told) {
-	w := newWorld(t, 1)
-	fleet := w.fleet(names, config(rebalance.Eager))
+	w := newTwins(t, 1)
+	fleet := w.enterAll(names, config(rebalance.Eager))
 	for range 6000 {
-		w.run(10 * time.Millisecond)
+		w.Run(10 * time.Millisecond)
 		for _, n := range fleet {
 			for _, id := range n.tenures() {
-				n.fail(id)
+				n.Return(id, true)
 			}
 		}
 	}
 	for _, n := range fleet {
-		starts = append(starts, n.of(event.Started)...)
+		starts = append(starts, n.reports(event.Started)...)
 	}
 	slices.SortFunc(starts, func(a, b told) int { return cmp.Compare(a.at, b.at) })
 	return starts
@@ -266,23 +227,17 @@ func failing(t *testing.T, names string) (starts []told) {
 // TestUnknownParentMayBeThere: a child whose parent nobody knows waits for a complete
 // listing that lacks the parent.
 func TestUnknownParentMayBeThere(t *testing.T) {
-	w := newWorld(t, 0)
-	born, err := protocol.Begin("g", "child", []string{"parent"}, "x", protocol.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.store.Write(t.Context(), born); err != nil {
-		t.Fatal(err)
-	}
+	w := newTwins(t, 0)
+	w.write(protocol.Begin("g", "child", []string{"parent"}, "x", w.stamp()))
 	child := engine.Shard{Name: "child", Parents: []string{"parent"}}
 	w.source = engine.Source{Shards: []engine.Shard{child}}
-	a := w.join("a", config(rebalance.Eager))
-	w.run(5 * time.Minute)
+	a := w.enter("a", config(rebalance.Eager))
+	w.Run(5 * time.Minute)
 	if len(a.Handlers) > 0 {
 		t.Error("the child began although its parent may be there")
 	}
 	w.source = engine.Source{Shards: []engine.Shard{child}, Complete: true}
-	w.run(time.Minute)
+	w.Run(time.Minute)
 	if len(a.Handlers) != 1 {
 		t.Error("the child did not begin although its parent is gone")
 	}
@@ -291,10 +246,10 @@ func TestUnknownParentMayBeThere(t *testing.T) {
 // TestCommitsWaitForAnOffer: while an offer stands, commits are held for a second, and
 // no longer.
 func TestCommitsWaitForAnOffer(t *testing.T) {
-	w := newWorld(t, 2)
-	a := w.join("a", config(rebalance.Cooperative))
-	w.run(20 * time.Second)
-	b := w.join("b", config(rebalance.Cooperative))
+	w := newTwins(t, 2)
+	a := w.enter("a", config(rebalance.Cooperative))
+	w.Run(20 * time.Second)
+	b := w.enter("b", config(rebalance.Cooperative))
 	offered := func() (string, time.Duration) {
 		for _, s := range a.writes(lease.KindLease, 20*time.Second) {
 			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.OfferedTo != "" {
@@ -306,13 +261,13 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 	w.until(5*time.Second, func() bool { _, at := offered(); return at > 0 })
 	b.Pause()
 	shard, at := offered()
-	w.run(20 * time.Millisecond)
+	w.Run(20 * time.Millisecond)
 	for _, id := range a.tenures() {
 		if id.Shard == shard {
-			a.step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "7"}, Seq: 1, Flush: 1})
+			a.Step(engine.Marks{Tenure: id, Mark: checkpoint.Mark{Position: "7"}, Seq: 1, Flush: 1})
 		}
 	}
-	w.run(900 * time.Millisecond)
+	w.Run(900 * time.Millisecond)
 	commits := func() (n int) {
 		for _, s := range a.writes(lease.KindLease, at) {
 			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.Checkpoint.Position == "7" {
@@ -324,7 +279,7 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 	if n := commits(); n > 0 {
 		t.Errorf("%d commits within a second of the offer", n)
 	}
-	w.run(200 * time.Millisecond)
+	w.Run(200 * time.Millisecond)
 	if n := commits(); n != 1 {
 		t.Errorf("%d commits after it", n)
 	}
@@ -334,15 +289,17 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 // enough by then to claim their part at once.
 func TestCrashIsNoticedTogether(t *testing.T) {
 	for apart := 200 * time.Millisecond; apart < 3*time.Second; apart += 300 * time.Millisecond {
-		w := newWorld(t, 30)
+		w := newTwins(t, 30)
 		for _, name := range []string{"a", "b", "c"} {
-			w.join(name, config(rebalance.Eager))
-			w.run(apart)
+			w.enter(name, config(rebalance.Eager))
+			w.Run(apart)
 		}
 		w.until(10*time.Second, w.even)
-		w.run(20*time.Second + apart)
+		w.Run(20*time.Second + apart)
 		w.nodes[0].Kill()
-		w.until(10*time.Second+beat, func() bool { return len(w.nodes[1].of(event.PeerEvicted))+len(w.nodes[2].of(event.PeerEvicted)) > 0 })
+		w.until(10*time.Second+beat, func() bool {
+			return len(w.nodes[1].reports(event.PeerEvicted))+len(w.nodes[2].reports(event.PeerEvicted)) > 0
+		})
 		if took := w.until(5*time.Second, w.held); took > 300*time.Millisecond {
 			t.Errorf("joined %v apart: all held %v after the eviction", apart, took)
 		}
@@ -352,19 +309,19 @@ func TestCrashIsNoticedTogether(t *testing.T) {
 // TestOneHandlerAtATime: a handler that ignores its contexts keeps its worker from
 // starting that shard again, and nothing else.
 func TestOneHandlerAtATime(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newTwins(t, 2)
 	c := config(rebalance.Eager)
 	c.StallAfter = 10 * time.Second
-	a := w.join("a", c)
-	w.run(time.Second)
+	a := w.enter("a", c)
+	w.Run(time.Second)
 	stuck, fine := a.tenures()[0], a.tenures()[1]
-	a.deaf = true
+	a.Stuck = true
 	for seq := uint64(1); seq < 300; seq++ {
-		a.step(engine.Marks{Tenure: fine, Mark: mark("1"), Seq: seq})
-		w.run(time.Second)
+		a.Step(engine.Marks{Tenure: fine, Mark: mark("1"), Seq: seq})
+		w.Run(time.Second)
 	}
 	starts := 0
-	for _, e := range a.of(event.Started) {
+	for _, e := range a.reports(event.Started) {
 		if e.Shard == stuck.Shard {
 			starts++
 		}
@@ -372,10 +329,10 @@ func TestOneHandlerAtATime(t *testing.T) {
 	if starts != 1 || a.Handlers.Of(fine) == nil {
 		t.Errorf("the shard of the stuck handler was started %d times; the other runs: %t", starts, a.Handlers.Of(fine) != nil)
 	}
-	a.deaf = false
-	a.ret(stuck)
-	w.run(5 * time.Minute)
-	if len(a.of(event.Started)) < 3 {
+	a.Stuck = false
+	a.Return(stuck, false)
+	w.Run(5 * time.Minute)
+	if len(a.reports(event.Started)) < 3 {
 		t.Error("it was not started again when its handler had returned")
 	}
 }
@@ -387,7 +344,7 @@ func TestStuckHandlerLeavesItsShard(t *testing.T) {
 		f := newFleet(t, 8, 4, rebalance.Eager)
 		before, n := f.plan(), f.nodes[1]
 		shard := n.Handlers[0].Shard
-		n.stuck, f.starts = stuck, 0
+		n.Stuck, f.starts = stuck, 0
 		f.release(shard)
 		f.until(2*time.Minute, func() bool { return n.Engine.Status().Held == 1 })
 		f.until(5*time.Second, func() bool {
@@ -403,23 +360,21 @@ func TestStuckHandlerLeavesItsShard(t *testing.T) {
 // TestParentThatIsListedAgain: the name of a shard that was removed is used again. Until it is
 // finished again its children wait, also when the source cannot be asked just then.
 func TestParentThatIsListedAgain(t *testing.T) {
-	w := newWorld(t, 1)
-	parent := w.shards[0]
-	a := w.join("a", config(rebalance.Eager))
+	w := newTwins(t, 1)
+	parent := w.source.Shards[0]
+	a := w.enter("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	for _, id := range a.tenures() {
-		a.finish(id)
-	}
+	a.end(slices.Clone(a.Handlers)...)
 	w.source.Shards = nil
-	w.until(3*time.Minute, func() bool { return len(a.of(event.Removed)) == 1 })
-	w.run(2 * time.Minute) // the worker forgets that there was one
+	w.until(3*time.Minute, func() bool { return len(a.reports(event.Removed)) == 1 })
+	w.Run(2 * time.Minute) // the worker forgets that there was one
 	w.source.Shards = []engine.Shard{{Name: "child", Parents: []string{parent.Name}}, parent}
 	since := w.Now()
 	w.until(time.Minute, func() bool { return len(a.writes(lease.KindLease, since)) > 0 }) // refused over the tombstone
 	listing := w.source
 	w.source = engine.Source{Err: errors.New("no answer")}
-	w.run(3 * time.Minute)
-	if w.processed("child") > 0 {
+	w.Run(3 * time.Minute)
+	if w.processed("child") {
 		t.Errorf("the child began before its parent: %v", a.tenures())
 	}
 	w.source = listing
@@ -434,30 +389,27 @@ func TestParentThatIsListedAgain(t *testing.T) {
 // TestChildOutlivesItsParentsRow: a child is processed, its parent's row is removed, and then the
 // child's owner dies. Whatever the source says or does not say by then, the child goes on.
 func TestChildOutlivesItsParentsRow(t *testing.T) {
-	for name, after := range map[string]func(w *world){
-		"prompt":  func(*world) {},
-		"slow":    func(w *world) { w.polled = 20 * time.Second },
-		"partial": func(w *world) { w.source.Complete = false },
-		"down":    func(w *world) { w.source = engine.Source{Err: errors.New("throttled")} },
+	for name, after := range map[string]func(w *fleet){
+		"prompt":  func(*fleet) {},
+		"slow":    func(w *fleet) { w.polled = func(n *member) { n.Answer(20*time.Second, w.source) } },
+		"partial": func(w *fleet) { w.source.Complete = false },
+		"down":    func(w *fleet) { w.source = engine.Source{Err: errors.New("throttled")} },
 	} {
-		w := newWorld(t, 0)
+		w := newTwins(t, 0)
 		parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
-		w.shards = []engine.Shard{parent}
 		w.source = engine.Source{Shards: []engine.Shard{parent, child}, Complete: true}
-		a := w.join("a", config(rebalance.Eager))
-		w.until(5*time.Second, w.held)
-		for _, id := range a.tenures() {
-			a.finish(id)
-		}
+		a := w.enter("a", config(rebalance.Eager))
+		w.until(5*time.Second, func() bool { return w.processed("parent") })
+		a.end(slices.Clone(a.Handlers)...)
 		w.until(10*time.Second, func() bool { return len(a.Handlers) == 1 })
-		b := w.join("b", config(rebalance.Eager))
-		w.run(20 * time.Second)
+		b := w.enter("b", config(rebalance.Eager))
+		w.Run(20 * time.Second)
 		dies, stays := a, b
 		if len(b.Handlers) == 1 {
 			dies, stays = b, a
 		}
 		w.source.Shards = []engine.Shard{child}
-		w.until(3*time.Minute, func() bool { return len(a.of(event.Removed))+len(b.of(event.Removed)) == 1 })
+		w.until(3*time.Minute, func() bool { return len(a.reports(event.Removed))+len(b.reports(event.Removed)) == 1 })
 		after(w)
 		dies.Kill()
 		w.Logf("%s: the child lay for %v", name, w.until(10*time.Second+beat+500*time.Millisecond, func() bool { return len(stays.Handlers) == 1 }))
@@ -469,22 +421,17 @@ func TestChildOutlivesItsParentsRow(t *testing.T) {
 func TestAdoptedChild(t *testing.T) {
 	for name, begun := range map[string]bool{"never held": false, "held before": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1)
-			child := engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}}
-			at := protocol.Stamp{ID: "1", At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-			must := fixture.Must[lease.Row](t, w.store)
-			row := must(protocol.Begin("g", child.Name, child.Parents, "x", at))
+			w := newTwins(t, 1)
+			child := engine.Shard{Name: "child", Parents: []string{w.source.Shards[0].Name}}
+			row := w.write(protocol.Begin("g", child.Name, child.Parents, "x", w.stamp())).(lease.Row)
 			if begun {
-				at.ID = "2"
-				row = must(protocol.Claim(row, lease.Owner{Incarnation: "1.x", Name: "x"}, at))
-				at.ID = "3"
-				row = must(protocol.Release(row, lease.Hold{Key: row.Key(), Incarnation: "1.x", Generation: row.Generation}, protocol.End{Reason: lease.ReasonReleased}, at))
+				row = w.write(protocol.Claim(row, lease.Owner{Incarnation: "1.x", Name: "x"}, w.stamp())).(lease.Row)
+				row = w.write(protocol.Release(row, fixture.Hold(row), protocol.End{Reason: lease.ReasonReleased}, w.stamp())).(lease.Row)
 			}
-			at.ID = "4"
-			must(protocol.Adopt(row, "operator", at))
-			w.source.Shards = append(w.source.Shards, child)
-			a := w.join("a", config(rebalance.Eager))
-			w.run(3 * time.Minute)
+			w.write(protocol.Adopt(row, "operator", w.stamp()))
+			w.lists(child)
+			a := w.enter("a", config(rebalance.Eager))
+			w.Run(3 * time.Minute)
 			got := slices.ContainsFunc(a.tenures(), func(id engine.Tenure) bool { return id.Shard == child.Name })
 			if got != begun {
 				t.Errorf("the child is processed: %v, want %v", got, begun)
@@ -496,36 +443,26 @@ func TestAdoptedChild(t *testing.T) {
 // TestPollSoonDuringAPoll: a shard is finished while the source is being listed; that listing
 // may be older, so its children are asked for once more soon after.
 func TestPollSoonDuringAPoll(t *testing.T) {
-	w := newWorld(t, 1)
-	w.polled = 3 * time.Second
-	a := w.join("a", config(rebalance.Eager))
+	w := newTwins(t, 1)
+	w.polled = func(n *member) { n.Answer(3*time.Second, w.source) }
+	a := w.enter("a", config(rebalance.Eager))
 	w.until(15*time.Second, w.held)
-	polls := func() (n int) {
-		for _, s := range a.sent {
-			if _, ok := s.Output.(engine.Poll); ok {
-				n++
-			}
-		}
-		return n
-	}
-	before := polls()
-	w.until(time.Minute, func() bool { return polls() > before })
-	w.run(time.Second) // the listing is under way
-	for _, id := range a.tenures() {
-		a.finish(id)
-	}
-	w.source.Shards = append(w.source.Shards, engine.Shard{Name: "child", Parents: []string{w.shards[0].Name}})
+	before := a.polls
+	w.until(time.Minute, func() bool { return a.polls > before })
+	w.Run(time.Second) // the listing is under way
+	a.end(slices.Clone(a.Handlers)...)
+	w.lists(engine.Shard{Name: "child", Parents: []string{w.source.Shards[0].Name}})
 	w.until(10*time.Second, func() bool { return len(a.Handlers) == 1 })
 }
 
 // TestUnprovenTableIsNotClaimed: nothing is claimed, nor made, before the store has said
 // that this is the table it was.
 func TestUnprovenTableIsNotClaimed(t *testing.T) {
-	w := newWorld(t, 4)
+	w := newTwins(t, 4)
 	w.table.Verified = errors.New("no answer")
-	a := w.join("a", config(rebalance.Eager))
+	a := w.enter("a", config(rebalance.Eager))
 	for _, w.table.Verified = range []error{errors.New("no answer"), lease.ErrWentBack} {
-		w.run(5 * time.Minute)
+		w.Run(5 * time.Minute)
 		if writes := a.writes(lease.KindLease, 0); len(writes) > 0 {
 			t.Errorf("%d writes of rows though it was told %v", len(writes), w.table.Verified)
 		}
@@ -540,19 +477,17 @@ func TestUnprovenTableIsNotClaimed(t *testing.T) {
 // TestFreedIsTold: a worker that finishes a shard tells the others, who list the rows and
 // claim their part of the children, long before the next audit.
 func TestFreedIsTold(t *testing.T) {
-	w := newWorld(t, 0)
+	w := newTwins(t, 0)
 	shards := []engine.Shard{{Name: "parent"}}
 	for _, name := range []string{"child-1", "child-2", "child-3", "child-4"} {
 		shards = append(shards, engine.Shard{Name: name, Parents: []string{"parent"}})
 	}
 	w.source = engine.Source{Shards: shards, Complete: true}
-	a := w.join("a", config(rebalance.Eager))
-	w.run(time.Second)
-	b := w.join("b", config(rebalance.Eager))
-	w.run(20 * time.Second)
-	for _, id := range a.tenures() {
-		a.finish(id)
-	}
+	a := w.enter("a", config(rebalance.Eager))
+	w.Run(time.Second)
+	b := w.enter("b", config(rebalance.Eager))
+	w.Run(20 * time.Second)
+	a.end(slices.Clone(a.Handlers)...)
 	took := w.until(beat+1500*time.Millisecond, func() bool { return len(a.Handlers) == 2 && len(b.Handlers) == 2 })
 	t.Logf("all children are processed after %v", took)
 }
@@ -560,25 +495,17 @@ func TestFreedIsTold(t *testing.T) {
 // TestTwoListingsHaveToLackAShard: a finished shard that one listing lacks stays, even if
 // there is a plan meanwhile; one that two lack is removed.
 func TestTwoListingsHaveToLackAShard(t *testing.T) {
-	w := newWorld(t, 7)
-	a := w.join("a", config(rebalance.Eager))
-	w.run(time.Second)
+	w := newTwins(t, 7)
+	a := w.enter("a", config(rebalance.Eager))
+	w.Run(time.Second)
 	for _, id := range a.tenures() {
 		if id.Shard != "shard-000" {
-			a.finish(id)
+			w.end(id.Shard)
 		}
 	}
-	w.run(5 * time.Second)
+	w.Run(5 * time.Second)
 	w.source.Shards = w.source.Shards[:1]
-	since := w.Now()
-	polls := func() (n int) {
-		for _, s := range a.sent {
-			if _, ok := s.Output.(engine.Poll); ok && s.at > since {
-				n++
-			}
-		}
-		return n
-	}
+	since, polls := w.Now(), a.polls
 	removed := func() (n int) {
 		for _, s := range a.writes(lease.KindLease, since) {
 			if row, ok := s.Output.(engine.Send).Write.Next.(lease.Row); ok && row.Removed {
@@ -587,13 +514,13 @@ func TestTwoListingsHaveToLackAShard(t *testing.T) {
 		}
 		return n
 	}
-	w.until(40*time.Second, func() bool { return polls() == 1 })
-	w.join("b", config(rebalance.Eager)) // so there is a plan
-	w.run(5 * time.Second)
+	w.until(40*time.Second, func() bool { return a.polls == polls+1 })
+	w.enter("b", config(rebalance.Eager)) // so there is a plan
+	w.Run(5 * time.Second)
 	if n := removed(); n > 0 {
 		t.Errorf("%d shards were removed after one listing", n)
 	}
-	w.run(90 * time.Second)
+	w.Run(90 * time.Second)
 	if removed() == 0 {
 		t.Error("none was removed after several")
 	}

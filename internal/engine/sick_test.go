@@ -11,7 +11,6 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -26,10 +25,10 @@ var watched = fixture.Size(10*time.Minute, time.Hour)
 // event names the sick worker.
 func TestSickWorkerCostsNothing(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newClinic(t, 40, maxAttempts, commits)
+		c := newWorkload(t, 40, maxAttempts, commits)
 		c.fails = sick("e")
 		c.join("abcd")
-		c.until(5 * time.Second)
+		c.recovers(5 * time.Second)
 		c.count()
 		c.join("e")
 		c.run(watched)
@@ -37,7 +36,7 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("e")
 		for _, n := range c.nodes {
-			says, sick := c.seat(n.Name).Health, n.Name == "e"
+			says, sick := c.seat(n).Health, n.Name == "e"
 			if (says.Unwell != "") != sick || says.UnwellSince.IsZero() == sick {
 				t.Errorf("the seat of %s says of its health %+v", n.Name, says)
 			}
@@ -50,10 +49,10 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 func TestSickWorkerOfASmallGroup(t *testing.T) {
 	for shards := 2; shards <= 4; shards++ {
 		t.Run(strconv.Itoa(shards), func(t *testing.T) {
-			c := newClinic(t, shards, 5, true)
+			c := newWorkload(t, shards, 5, true)
 			c.fails = sick("b")
 			c.join("a")
-			c.until(5 * time.Second)
+			c.recovers(5 * time.Second)
 			c.count()
 			c.join("b")
 			c.run(watched)
@@ -67,7 +66,7 @@ func TestSickWorkerOfASmallGroup(t *testing.T) {
 // TestUnquarantinedPoison: an operator frees a quarantined shard again and again, and it fails each time. That is no
 // progress elsewhere, and the worker stays well.
 func TestUnquarantinedPoison(t *testing.T) {
-	c := newClinic(t, 1, 1, true)
+	c := newWorkload(t, 1, 1, true)
 	c.fails = func(string, string) bool { return true }
 	c.join("a")
 	for i := range 4 {
@@ -77,13 +76,7 @@ func TestUnquarantinedPoison(t *testing.T) {
 			}
 		}
 		row := c.row("shard-000")
-		w, err := protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, stamp(strconv.Itoa(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.table.Store.Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		c.write(protocol.Unquarantine(row, seen(row), c.stamp()))
 	}
 	if unwell := c.nodes[0].Engine.Status().Unwell; unwell.Count > 0 {
 		t.Errorf("the worker is unwell: %v", unwell)
@@ -94,11 +87,11 @@ func TestUnquarantinedPoison(t *testing.T) {
 // that worker is unwell, its shards go to the others nevertheless.
 func TestSickWorkerWithoutBackoff(t *testing.T) {
 	t.Parallel()
-	c := newClinic(t, 40, 0, true)
+	c := newWorkload(t, 40, 0, true)
 	c.config.Backoff = -1
 	c.fails = sick("e")
 	c.join("abcde")
-	c.until(time.Minute)
+	c.recovers(time.Minute)
 	c.count()
 	c.run(fixture.Size(10*time.Minute, 20*time.Minute))
 	c.lostAtMost(time.Minute)
@@ -109,9 +102,9 @@ func TestSickWorkerWithoutBackoff(t *testing.T) {
 // than one.
 func TestTwoSickOfFive(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newClinic(t, 40, maxAttempts, commits)
+		c := newWorkload(t, 40, maxAttempts, commits)
 		c.join("abcde")
-		c.until(10 * time.Second)
+		c.recovers(10 * time.Second)
 		c.run(time.Minute)
 		c.count()
 		c.fails = sick("b", "d")
@@ -133,20 +126,20 @@ func TestTwoSickOfFive(t *testing.T) {
 //	go test ./internal/engine -run TestAllSick -sick.for 30m -v
 func TestAllSick(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newClinic(t, 40, maxAttempts, commits)
+		c := newWorkload(t, 40, maxAttempts, commits)
 		c.join("abcde")
-		c.until(10 * time.Second)
+		c.recovers(10 * time.Second)
 		c.run(time.Minute)
 		c.fails = sick("a", "b", "c", "d", "e")
 		c.run(fixture.Or(*sickFor, time.Minute, 10*time.Minute))
 		c.noneAside()
 		c.diagnosed("a", "b", "c", "d", "e")
 		c.fails = sick()
-		t.Logf("all are processed %v after the recovery", c.until(5*time.Minute))
+		t.Logf("all are processed %v after the recovery", c.recovers(5*time.Minute))
 		c.run(fixture.Size(5*time.Minute, 10*time.Minute))
 		c.noneAside()
 		for _, n := range c.nodes {
-			if events := c.events(n.Name); !events[len(events)-1].Over || n.Engine.Status().Unwell.Count > 0 {
+			if events := n.reports(event.Unwell); !events[len(events)-1].Over || n.Engine.Status().Unwell.Count > 0 {
 				t.Errorf("worker %s is still unwell long after the recovery", n.Name)
 			}
 		}
@@ -160,7 +153,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 		for _, commits := range []bool{true, false} {
 			t.Run(fmt.Sprintf("workers=%s,commits=%v", workers, commits), func(t *testing.T) {
 				t.Parallel()
-				c := newClinic(t, 40, 5, commits)
+				c := newWorkload(t, 40, 5, commits)
 				const poison = "shard-007"
 				c.fails = func(_, shard string) bool { return shard == poison }
 				c.join(workers)
@@ -185,9 +178,9 @@ func TestSickWorkersOfALargeFleet(t *testing.T) {
 	for _, commits := range fixture.Sample(1, []bool{true, false}) {
 		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
 			t.Parallel()
-			c := newClinic(t, 60, 5, commits)
+			c := newWorkload(t, 60, 5, commits)
 			c.join("abcdefghijkl")
-			c.until(20 * time.Second)
+			c.recovers(20 * time.Second)
 			c.run(time.Minute)
 			c.count()
 			c.fails = sick("b", "k")
@@ -205,7 +198,7 @@ func TestPoisonBesideSickWorkers(t *testing.T) {
 	for _, well := range []string{"abc", "a"} {
 		t.Run(well, func(t *testing.T) {
 			t.Parallel()
-			c := newClinic(t, 40, 5, true)
+			c := newWorkload(t, 40, 5, true)
 			const poison = "shard-007"
 			c.fails = func(worker, shard string) bool { return worker == "x" || shard == poison }
 			c.join(well + "x")
@@ -224,28 +217,21 @@ func TestPoisonBesideSickWorkers(t *testing.T) {
 // to try it.
 func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
 	t.Parallel()
-	c := newClinic(t, 40, 3, true)
+	c := newWorkload(t, 40, 3, true)
 	c.join("abcdefghijkl")
-	c.until(20 * time.Second)
+	c.recovers(20 * time.Second)
 	c.run(time.Minute)
 	watchers := c.plan().Watchers
-	at := slices.IndexFunc(c.nodes, func(n *patient) bool { return !slices.Contains(watchers, n.Engine.Status().Incarnation) })
+	at := slices.IndexFunc(c.nodes, func(n *member) bool { return !slices.Contains(watchers, n.Engine.Status().Incarnation) })
 	n := c.nodes[at]
 	poison := n.Handlers[0].Shard
-	pin := lease.Wish{Kind: lease.WishPin, Subject: poison, To: n.Name, By: "somebody", Why: "a test"}
-	w, err := protocol.SetWishes(lease.Wishes{Group: "g"}, []lease.Wish{pin}, protocol.Stamp{ID: "by-hand", At: virtual.Epoch()})
-	if err == nil {
-		_, err = c.table.Write(virtual.Sender{}, w)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.wish(lease.Wish{Kind: lease.WishPin, Subject: poison, To: n.Name, By: "somebody", Why: "a test"})
 	c.run(time.Minute)
-	n.starts = nil
+	c.began[n.Name] = nil
 	c.commits = false // a commit would end the count
 	c.fails = func(worker, shard string) bool { return worker == n.Name && shard == poison }
 	c.run(6 * time.Minute)
-	if tries := len(slices.DeleteFunc(slices.Clone(n.starts), func(name string) bool { return name != poison })); tries < 5 || c.row(poison).Quarantined {
+	if tries := len(slices.DeleteFunc(slices.Clone(c.began[n.Name]), func(name string) bool { return name != poison })); tries < 5 || c.row(poison).Quarantined {
 		t.Errorf("in six minutes the worker tried %d times: %v", tries, c.row(poison))
 	}
 }
@@ -253,40 +239,39 @@ func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
 // TestUnwellWorkersHoldWhatHasNoOtherPlace: shards for which the workers that are well have no room
 // are placed on the unwell one, which tries them one at a time and processes all as soon as it can.
 func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
-	c := newClinic(t, 12, 5, true)
+	c := newWorkload(t, 12, 5, true)
 	c.config.MaxShards = 4
 	c.join("ab")
 	c.config.MaxShards = 0
 	c.join("x")
-	c.until(10 * time.Second)
+	c.recovers(10 * time.Second)
 	c.fails = sick("x")
 	c.run(5 * time.Second)
-	x := c.nodes[2]
-	x.starts, x.most = nil, 0
+	c.began["x"], c.most["x"] = nil, 0
 	for range 20 {
 		c.run(time.Minute)
 		plan := c.plan()
-		if n := len(c.processed()); n != 8 || plan.Unplaced != 0 {
+		if n := len(c.busy()); n != 8 || plan.Unplaced != 0 {
 			t.Errorf("two workers with room for four shards each process %d; %v", n, plan)
 		}
 	}
 	c.noneAside()
 	c.diagnosed("x")
-	if different := len(slices.Compact(slices.Sorted(slices.Values(x.starts)))); x.most != 1 || len(x.starts) < 4 || len(x.starts) > 12 || different != 4 {
-		t.Errorf("in 20 minutes the unwell worker tried %v, at most %d at a time", x.starts, x.most)
+	if different := len(slices.Compact(slices.Sorted(slices.Values(c.began["x"])))); c.most["x"] != 1 || len(c.began["x"]) < 4 || len(c.began["x"]) > 12 || different != 4 {
+		t.Errorf("in 20 minutes the unwell worker tried %v, at most %d at a time", c.began["x"], c.most["x"])
 	}
 	c.fails = sick()
-	c.until(5 * time.Minute)
+	c.recovers(5 * time.Minute)
 }
 
 // TestStallsMakeUnwell: handlers that stall are failures of the worker as well as those that
 // return an error.
 func TestStallsMakeUnwell(t *testing.T) {
 	t.Parallel()
-	c := newClinic(t, 40, 5, true)
+	c := newWorkload(t, 40, 5, true)
 	c.config.StallAfter = 10 * time.Second
 	c.join("abcd")
-	c.until(5 * time.Second)
+	c.recovers(5 * time.Second)
 	c.fails, c.lasts = sick("e"), func(string, string) time.Duration { return 24 * time.Hour }
 	c.count()
 	c.join("e")
@@ -302,19 +287,19 @@ func TestFailedShardGoesToOthers(t *testing.T) {
 	for _, workers := range []string{"ab", "abcd"} {
 		t.Run(workers, func(t *testing.T) {
 			t.Parallel()
-			c := newClinic(t, 40, 5, true)
+			c := newWorkload(t, 40, 5, true)
 			c.join(workers)
-			c.until(10 * time.Second)
+			c.recovers(10 * time.Second)
 			c.run(time.Minute)
 			const shard = "shard-007"
 			owner := c.row(shard).Owner.Name
 			c.fails = func(worker, s string) bool { return worker == owner && s == shard }
-			for len(c.processed()) == 40 {
+			for len(c.busy()) == 40 {
 				c.run(10 * time.Millisecond)
 			}
-			t.Logf("processed again after %v", c.until(c.config.Backoff+c.config.TTL/3+time.Second))
+			t.Logf("processed again after %v", c.recovers(c.config.Backoff+c.config.TTL/3+time.Second))
 			for _, n := range c.nodes {
-				if n.Name == owner && n.starts[len(n.starts)-1] == shard && slices.Index(n.starts, shard) != len(n.starts)-1 {
+				if n.Name == owner && c.began[n.Name][len(c.began[n.Name])-1] == shard && slices.Index(c.began[n.Name], shard) != len(c.began[n.Name])-1 {
 					t.Errorf("%s tried again before the others", owner)
 				}
 			}
@@ -328,16 +313,16 @@ func TestFailedShardGoesToOthers(t *testing.T) {
 // TestFailedShardReturns: a shard fails, and no plan gives it to another worker, because the plan cannot
 // be read. Its own worker tries again.
 func TestFailedShardReturns(t *testing.T) {
-	c := newClinic(t, 40, 5, true)
+	c := newWorkload(t, 40, 5, true)
 	c.join("ab")
-	c.until(10 * time.Second)
+	c.recovers(10 * time.Second)
 	c.run(time.Minute)
-	c.table.Unreadable = map[lease.Key]bool{lease.Plan{Group: c.config.Group}.Key(): true}
+	c.unreadable(c.plan().Key())
 	c.fails = func(_, shard string) bool { return shard == "shard-007" }
 	c.run(time.Minute)
 	tries := 0
 	for _, n := range c.nodes {
-		tries += len(n.starts)
+		tries += len(c.began[n.Name])
 	}
 	if tries -= len(c.source.Shards); tries < 3 {
 		t.Errorf("%d tries in a minute", tries)
@@ -348,44 +333,44 @@ func TestFailedShardReturns(t *testing.T) {
 // after five minutes, by one event for all of a worker; the seat has their number. The report ends
 // with the first mark.
 func TestSilentHandlers(t *testing.T) {
-	c := newClinic(t, 6, 5, false)
+	c := newWorkload(t, 6, 5, false)
 	c.join("ab")
-	c.until(10 * time.Second)
+	c.recovers(10 * time.Second)
 	c.run(4*time.Minute + 30*time.Second)
 	for _, n := range c.nodes {
-		if events := c.of(n, event.Silent); len(events) > 0 {
+		if events := n.reports(event.Silent); len(events) > 0 {
 			t.Errorf("worker %s, before five minutes: %v", n.Name, events)
 		}
 	}
 	c.run(time.Minute)
 	for _, n := range c.nodes {
-		if events := c.of(n, event.Silent); len(events) == 0 || events[0].Count != 3 || events[0].Lasted.Round(time.Second) != 5*time.Minute {
+		if events := n.reports(event.Silent); len(events) == 0 || events[0].Count != 3 || events[0].Lasted.Round(time.Second) != 5*time.Minute {
 			t.Errorf("worker %s: %v", n.Name, events)
 		}
 	}
-	for _, r := range c.table.Records("g", lease.KindSeat) {
-		if seat, ok := r.(lease.Seat); ok && (seat.Health.Silent != 3 || seat.Health.Unwell != "") {
+	for _, seat := range c.table.Seats("g") {
+		if seat.Health.Silent != 3 || seat.Health.Unwell != "" {
 			t.Errorf("%v says %+v", seat, seat.Health)
 		}
 	}
 	c.commits = true
 	c.run(time.Minute)
 	for _, n := range c.nodes {
-		if events := c.of(n, event.Silent); !events[len(events)-1].Over || len(c.of(n, event.Ended)) > 0 {
-			t.Errorf("worker %s, after marks: %v, ended %v", n.Name, events, c.of(n, event.Ended))
+		if events := n.reports(event.Silent); !events[len(events)-1].Over || len(n.reports(event.Ended)) > 0 {
+			t.Errorf("worker %s, after marks: %v, ended %v", n.Name, events, n.reports(event.Ended))
 		}
 	}
 }
 
 // TestFull: shards for which no worker has room are reported while that lasts, by one worker.
 func TestFull(t *testing.T) {
-	c := newClinic(t, 12, 5, true)
+	c := newWorkload(t, 12, 5, true)
 	c.config.MaxShards = 5
 	c.join("ab")
 	c.run(time.Minute)
 	told := 0
 	for _, n := range c.nodes {
-		events, full := c.of(n, event.Full), n.Engine.Status().Unplaced
+		events, full := n.reports(event.Full), n.Engine.Status().Unplaced
 		if full.Count != 2 || len(full.Shards) != 2 {
 			t.Errorf("worker %s: status %v", n.Name, full)
 		}
@@ -400,10 +385,10 @@ func TestFull(t *testing.T) {
 		t.Errorf("%d workers report that the fleet is full, want 1", told)
 	}
 	c.join("c")
-	c.until(10 * time.Second)
+	c.recovers(10 * time.Second)
 	c.run(beat) // a sees the plan that c has made
 	for _, n := range c.nodes {
-		if events := c.of(n, event.Full); len(events) > 0 && !events[len(events)-1].Over || n.Engine.Status().Unplaced.Count > 0 {
+		if events := n.reports(event.Full); len(events) > 0 && !events[len(events)-1].Over || n.Engine.Status().Unplaced.Count > 0 {
 			t.Errorf("worker %s, with room for all: %v", n.Name, events)
 		}
 	}
@@ -412,21 +397,21 @@ func TestFull(t *testing.T) {
 // TestUnreadablePlanIsNoWorker: a plan that cannot be read is no worker that lives. So an unwell worker
 // that is alone says that it is unwell, and not that all workers are; and it goes on with what it holds.
 func TestUnreadablePlanIsNoWorker(t *testing.T) {
-	c := newClinic(t, 4, 0, true)
+	c := newWorkload(t, 4, 0, true)
 	c.join("a")
-	c.until(10 * time.Second)
-	c.table.Unreadable = map[lease.Key]bool{c.plan().Key(): true}
+	c.recovers(10 * time.Second)
+	c.unreadable(c.plan().Key())
 	c.run(time.Minute)
 	a := c.nodes[0]
-	if ended := c.of(a, event.Ended); len(ended) > 0 || len(c.processed()) != 4 {
-		t.Errorf("it processes %d shards; tenures ended: %v", len(c.processed()), ended)
+	if ended := a.reports(event.Ended); len(ended) > 0 || len(c.busy()) != 4 {
+		t.Errorf("it processes %d shards; tenures ended: %v", len(c.busy()), ended)
 	}
-	if said := c.of(a, event.Malformed); len(said) == 0 {
+	if said := a.reports(event.Malformed); len(said) == 0 {
 		t.Error("the plan is not reported as malformed")
 	}
 	c.fails = func(string, string) bool { return true }
 	c.run(time.Minute)
-	said := c.events("a")
+	said := a.reports(event.Unwell)
 	for _, e := range said {
 		if strings.Contains(e.Err.Error(), "every worker") {
 			t.Errorf("a worker without others reports %v", e)
@@ -436,6 +421,6 @@ func TestUnreadablePlanIsNoWorker(t *testing.T) {
 		t.Error("the worker does not report that it is unwell")
 	}
 	c.fails, c.table.Unreadable = func(string, string) bool { return false }, nil
-	c.until(2 * time.Minute)
+	c.recovers(2 * time.Minute)
 	c.noneAside()
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,17 +13,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// without returns what the source lists without some shards.
-func (f *fleet) without(names ...string) engine.Source {
-	s := f.source
-	s.Shards = slices.DeleteFunc(slices.Clone(s.Shards), func(s engine.Shard) bool { return slices.Contains(names, s.Name) })
-	return s
-}
-
 // causes returns why tenures of a shard have ended.
 func (f *fleet) causes(shard string) (causes []event.Cause) {
 	for _, n := range f.nodes {
-		for _, ev := range n.events {
+		for _, ev := range n.told {
 			if ev.Kind == event.Ended && ev.Shard == shard {
 				causes = append(causes, ev.Cause)
 			}
@@ -70,9 +62,9 @@ func TestUnlistedShardIsWoundDown(t *testing.T) {
 		rest("at rest")
 		f.join()
 		rest("a worker joins")
-		f.watchers()[0].kill()
+		f.watchers()[0].Kill()
 		rest("the first watcher dies")
-		if told := slices.ContainsFunc(f.watchers()[0].events, func(ev event.Event) bool {
+		if told := slices.ContainsFunc(f.watchers()[0].told, func(ev told) bool {
 			return ev.Kind == event.Unlisted && !ev.Over && slices.Contains(ev.Shards, name)
 		}); !told {
 			t.Errorf("%d workers: nobody reports it", workers)
@@ -97,13 +89,7 @@ func TestOneWrongSource(t *testing.T) {
 			lacks = append(lacks, of.Handlers[0].Shard)
 		}
 		mine := n.Handlers[0].Shard
-		f.polled = func(of *member) {
-			if of == n {
-				of.Answer(10*time.Millisecond, f.without(lacks...))
-			} else {
-				of.Answer(10*time.Millisecond, f.source)
-			}
-		}
+		f.lacks(n, lacks...)
 		f.Run(4 * time.Minute)
 		held := func() bool {
 			all := true
@@ -129,11 +115,8 @@ func TestOneWrongSource(t *testing.T) {
 // TestKeepUnlisted: with KeepUnlisted the same shards are processed as before.
 func TestKeepUnlisted(t *testing.T) {
 	for _, workers := range []int{4, 12} {
-		f := newFleet(t, 0, 0, rebalance.Eager)
+		f := newFleet(t, 2*workers, 0, rebalance.Eager)
 		f.config.KeepUnlisted = true
-		for i := range 2 * workers {
-			f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
-		}
 		for range workers {
 			f.join()
 		}
@@ -153,7 +136,7 @@ func TestChildOfAnUnlistedShard(t *testing.T) {
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
 		name := f.up()[1].Handlers[0].Shard
-		f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{name}})
+		f.lists(engine.Shard{Name: "child", Parents: []string{name}})
 		f.Run(2 * time.Minute)
 		if f.processed("child") {
 			t.Fatalf("%d workers: the child is processed beside its parent", workers)
@@ -171,7 +154,7 @@ func TestChildOfAnUnlistedShard(t *testing.T) {
 func TestShardThatOnlyOthersListYet(t *testing.T) {
 	f := newFleet(t, 3, 4, rebalance.Eager)
 	n := f.up()[slices.IndexFunc(f.up(), func(n *member) bool { return len(n.Handlers) == 0 })]
-	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "new"})
+	f.lists(engine.Shard{Name: "new"})
 	polls := 0 // since it holds the shard
 	f.polled = func(of *member) {
 		if of == n && n.holds("new") {
@@ -197,13 +180,7 @@ func TestPinnedToAWrongSource(t *testing.T) {
 		f := newFleet(t, 12, 4, rebalance.Eager)
 		n := f.up()[i]
 		name := f.up()[2].Handlers[0].Shard
-		f.polled = func(of *member) {
-			if of == n {
-				of.Answer(10*time.Millisecond, f.without(name))
-			} else {
-				of.Answer(10*time.Millisecond, f.source)
-			}
-		}
+		f.lacks(n, name)
 		f.Run(3 * f.config.Poll)
 		f.wish(lease.Wish{Kind: lease.WishPin, Subject: name, To: n.Name, By: "operator"})
 		f.Run(2 * time.Minute)
@@ -241,13 +218,7 @@ func TestDeclinedBesideAFullWorker(t *testing.T) {
 	f.settles("three workers", 2, 3, 3)
 	n, owner := f.up()[1], f.up()[2]
 	gets, gives := owner.Handlers[0].Shard, n.Handlers[0].Shard
-	f.polled = func(of *member) {
-		if of == n {
-			of.Answer(10*time.Millisecond, f.without(gets))
-		} else {
-			of.Answer(10*time.Millisecond, f.source)
-		}
-	}
+	f.lacks(n, gets)
 	f.Run(3 * f.config.Poll)
 	f.wish(lease.Wish{Kind: lease.WishPin, Subject: gets, To: n.Name, By: "operator"}, lease.Wish{Kind: lease.WishPin, Subject: gives, To: owner.Name, By: "operator"})
 	for range 60 {
@@ -270,14 +241,8 @@ func TestChildWaitsForAnotherSource(t *testing.T) {
 	n := f.watchers()[0]
 	f.wish(lease.Wish{Kind: lease.WishPin, Subject: "child", To: f.others()[0].Name, By: "operator"})
 	name := n.Handlers[0].Shard
-	f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{name}})
-	f.polled = func(of *member) {
-		if of == n {
-			of.Answer(10*time.Millisecond, f.without(name))
-		} else {
-			of.Answer(10*time.Millisecond, f.source)
-		}
-	}
+	f.lists(engine.Shard{Name: "child", Parents: []string{name}})
+	f.lacks(n, name)
 	f.until(5*time.Minute, func() bool { return !n.holds(name) })
 	f.Run(5 * time.Minute)
 	if to := f.target(f.others()[0]); !slices.ContainsFunc(to.Hold, func(a lease.Assigned) bool { return a.Shard == "child" }) || f.processed("child") {
@@ -294,19 +259,19 @@ func TestFreeButUnlisted(t *testing.T) {
 	for _, workers := range []int{1, 4, 12} {
 		f := newFleet(t, 3*workers, workers, rebalance.Eager)
 		names := []string{"shard-000", "shard-002"}
-		f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: names})
+		f.lists(engine.Shard{Name: "child", Parents: names})
 		f.Run(f.config.Poll)
 		for _, name := range names {
 			f.release(name)
 			row := f.row(name)
-			f.write(protocol.Quarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, lease.ReasonForced, f.stamp()))
+			f.write(protocol.Quarantine(row, seen(row), lease.ReasonForced, f.stamp()))
 		}
 		f.source = f.without(names...)
 		f.Run(4 * f.config.Poll)
 		starts := f.starts
 		for _, name := range names {
 			row := f.row(name)
-			f.write(protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, f.stamp()))
+			f.write(protocol.Unquarantine(row, seen(row), f.stamp()))
 		}
 		limit, most := f.config.Audit+5*beat, starts+1
 		if workers > 8 {
@@ -314,7 +279,7 @@ func TestFreeButUnlisted(t *testing.T) {
 		}
 		f.until(limit, func() bool { return f.processed("child") && f.even() })
 		told := func() bool {
-			return slices.ContainsFunc(f.watchers()[0].events, func(ev event.Event) bool {
+			return slices.ContainsFunc(f.watchers()[0].told, func(ev told) bool {
 				return ev.Kind == event.Unlisted && !ev.Over && ev.Count == len(names)
 			})
 		}
@@ -346,7 +311,7 @@ func TestUnlistedChildIsNotBegun(t *testing.T) {
 	f.end(parent)
 	f.until(time.Minute, func() bool { return f.row("child").Last.Reason == lease.ReasonUnlisted })
 	for _, n := range f.nodes {
-		if slices.ContainsFunc(n.events, func(ev event.Event) bool { return ev.Kind == event.Started && ev.Shard == "child" }) {
+		if slices.ContainsFunc(n.told, func(ev told) bool { return ev.Kind == event.Started && ev.Shard == "child" }) {
 			t.Errorf("%s has begun the child", n.Name)
 		}
 	}
@@ -364,13 +329,7 @@ func TestOnlyAWrongSourceHasRoom(t *testing.T) {
 		f.until(time.Minute, f.even)
 		n := f.up()[wrong]
 		name := n.Handlers[0].Shard
-		f.polled = func(of *member) {
-			if of == n {
-				of.Answer(10*time.Millisecond, f.without(name))
-			} else {
-				of.Answer(10*time.Millisecond, f.source)
-			}
-		}
+		f.lacks(n, name)
 		f.until(4*f.config.Poll, func() bool { return !f.processed(name) })
 		f.Run(f.config.Audit)
 		revision := f.plan().Revision
@@ -416,20 +375,14 @@ func TestOrphansOfAWrongPlanner(t *testing.T) {
 	for _, s := range f.source.Shards[1:] {
 		lacks = append(lacks, s.Name)
 	}
-	f.polled = func(of *member) {
-		if of == n {
-			of.Answer(10*time.Millisecond, f.without(lacks...))
-		} else {
-			of.Answer(10*time.Millisecond, f.source)
-		}
-	}
+	f.lacks(n, lacks...)
 	f.Run(4 * time.Minute)
 	var orphans []string
 	for _, of := range f.up()[5:9] {
 		for _, h := range of.Handlers {
 			orphans = append(orphans, h.Shard)
 		}
-		of.kill()
+		of.Kill()
 	}
 	f.until(2*leaseTime, func() bool {
 		return !slices.ContainsFunc(orphans, func(name string) bool { return !f.processed(name) })
@@ -446,13 +399,7 @@ func TestOwnerIsAskedAgain(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.others()[0]
 	name, revision := n.Handlers[0].Shard, f.plan().Revision
-	f.deaf = func(of *member, o engine.Output) bool {
-		get, ok := o.(engine.Get)
-		if ok = ok && of == n && get.Key.Kind == lease.KindTarget; ok {
-			of.Answer(10*time.Millisecond, engine.Got{Read: get.Read, Key: get.Key, Err: errors.New("down")})
-		}
-		return ok
-	}
+	f.fail(10*time.Millisecond, func(of *member, o engine.Output) bool { return of == n && gets(o, lease.KindTarget) })
 	f.source = f.without(name)
 	f.until(2*f.config.Poll+2*f.config.Audit, func() bool { return f.plan().Revision > revision })
 	f.Run(time.Second)

@@ -20,7 +20,7 @@ import (
 func TestTargetIsMendedMeanwhile(t *testing.T) {
 	f := newFleet(t, 40, 4, rebalance.Eager)
 	key := f.target(f.up()[0]).Key()
-	f.table.Unreadable = map[lease.Key]bool{key: true}
+	f.unreadable(key)
 	f.deaf = func(_ *member, o engine.Output) bool {
 		if send, is := o.(engine.Send); is && send.Write.Key() == key {
 			f.table.Unreadable = nil
@@ -42,14 +42,11 @@ func TestTargetIsMendedUnseen(t *testing.T) {
 			of = f.others()[0]
 		}
 		key := f.target(of).Key()
-		f.table.Unreadable = map[lease.Key]bool{key: true}
-		f.deaf = func(n *member, o engine.Output) bool {
+		f.unreadable(key)
+		f.fail(time.Second, func(_ *member, o engine.Output) bool {
 			get, is := o.(engine.Get)
-			if is = is && get.Key == key; is {
-				n.Answer(time.Second, engine.Got{Read: get.Read, Key: key, Err: errors.New("no answer")})
-			}
-			return is
-		}
+			return is && get.Key == key
+		})
 		for range 3 {
 			f.join()
 		}
@@ -85,20 +82,20 @@ func TestUnreadableTarget(t *testing.T) {
 		}
 		add := func() {
 			for range workers {
-				f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", len(f.source.Shards))})
+				f.lists(engine.Shard{Name: fmt.Sprintf("shard-%03d", len(f.source.Shards))})
 			}
 		}
 		add()
 		f.until(f.config.Poll+2*beat+3*time.Second, f.held)
 		f.Run(20 * time.Second)
 		held := len(of.Handlers)
-		if held != 10 || slices.IndexFunc(of.events, func(e event.Event) bool { return e.Kind == event.Malformed && !e.Over }) < 0 {
-			t.Errorf("%d workers: it has %d shards, and does not report that it cannot read its target: %v", workers, held, of.events)
+		if held != 10 || slices.IndexFunc(of.told, func(e told) bool { return e.Kind == event.Malformed && !e.Over }) < 0 {
+			t.Errorf("%d workers: it has %d shards, and does not report that it cannot read its target: %v", workers, held, of.told)
 		}
 		add()
 		dead := f.up()[1]
 		needed := workers + len(dead.Handlers)
-		dead.kill()
+		dead.Kill()
 		f.reset()
 		f.until(f.config.Poll+leaseTime+2500*time.Millisecond, f.held)
 		revision := f.plan().Revision
@@ -128,7 +125,7 @@ func TestUnreadablePlan(t *testing.T) {
 				return n
 			}
 			rest := requests()
-			f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
+			f.unreadable(f.plan().Key())
 			f.Run(5 * beat)
 			f.reset()
 			f.Run(10 * beat)
@@ -147,7 +144,7 @@ func TestUnreadablePlan(t *testing.T) {
 				if workers > 8 { // and nobody is left who lists the seats
 					limit = 3 * leaseTime
 					for _, n := range append(f.watchers(), joined) {
-						n.kill()
+						n.Kill()
 					}
 				}
 				f.hand.Delete(f.plan().Key())
@@ -160,12 +157,12 @@ func TestUnreadablePlan(t *testing.T) {
 			f.until(limit, f.even)
 			f.Run(2 * beat)
 			for _, n := range f.up() {
-				reports := slices.DeleteFunc(slices.Clone(n.events), func(e event.Event) bool { return e.Kind != event.Malformed })
+				reports := n.reports(event.Malformed)
 				if len(reports) > 0 && !reports[len(reports)-1].Over {
 					t.Errorf("%d workers: the last report is %v", workers, reports[len(reports)-1])
 				}
 			}
-			if first := f.up()[0]; workers < 8 && !slices.ContainsFunc(first.events, func(e event.Event) bool { return e.Kind == event.Malformed }) {
+			if first := f.up()[0]; workers < 8 && len(first.reports(event.Malformed)) == 0 {
 				t.Error("nothing was reported")
 			}
 		}
@@ -179,12 +176,12 @@ func TestFullWhileThePlanIsUnreadable(t *testing.T) {
 	f.join()
 	f.join()
 	f.Run(time.Minute)
-	f.table.Unreadable = map[lease.Key]bool{f.plan().Key(): true}
+	f.unreadable(f.plan().Key())
 	f.Run(time.Minute)
 	for _, n := range f.up() {
-		full := func(e event.Event) bool { return e.Kind == event.Full && e.Over }
-		if n.Engine.Status().Unplaced.Count != 2 || slices.ContainsFunc(n.events, full) {
-			t.Errorf("%s: %d shards without room: %v", n.Name, n.Engine.Status().Unplaced.Count, n.events)
+		full := func(e told) bool { return e.Kind == event.Full && e.Over }
+		if n.Engine.Status().Unplaced.Count != 2 || slices.ContainsFunc(n.told, full) {
+			t.Errorf("%s: %d shards without room: %v", n.Name, n.Engine.Status().Unplaced.Count, n.told)
 		}
 	}
 }
@@ -196,7 +193,7 @@ func TestUnreadablePageBeyondATarget(t *testing.T) {
 	page := f.target(f.up()[0])
 	page.Page, page.Pages = 1, 2
 	f.put(page)
-	f.table.Unreadable = map[lease.Key]bool{page.Key(): true}
+	f.unreadable(page.Key())
 	for i := range 8 {
 		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
 	}
@@ -208,12 +205,10 @@ func TestUnreadablePageBeyondATarget(t *testing.T) {
 func TestMalformedTargetIsReportedWhileItLasts(t *testing.T) {
 	f := newFleet(t, 4, 1, rebalance.Eager)
 	of := f.up()[0]
-	f.table.Unreadable = map[lease.Key]bool{f.target(of).Key(): true}
+	f.unreadable(f.target(of).Key())
 	f.lists(engine.Shard{Name: "new"})
 	f.Run(15 * time.Minute)
-	told := func() (all []event.Event) {
-		return slices.DeleteFunc(slices.Clone(of.events), func(e event.Event) bool { return e.Kind != event.Malformed })
-	}
+	told := func() []told { return of.reports(event.Malformed) }
 	if n := len(told()); n < 4 || told()[n-1].Over || !errors.Is(told()[0].Err, lease.ErrMalformed) {
 		t.Fatalf("%d reports: %v", n, told())
 	}
@@ -234,13 +229,13 @@ func TestPlansWithAnUnreadableSeat(t *testing.T) {
 			f.until(time.Minute, f.even)
 			f.Run(20 * time.Second)
 			of := f.up()[0]
-			f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+			f.unreadable(f.seat(of).Key())
 			if dead {
 				of.Pause()
 			}
 			f.Run(leaseTime)
 			f.join()
-			f.watchers()[1].kill() // a newcomer may watch instead
+			f.watchers()[1].Kill() // a newcomer may watch instead
 			f.Run(3 * leaseTime)
 			f.reset()
 			before := f.plan().Revision
@@ -258,9 +253,9 @@ func TestWorkerGetsItsShareWhenItsSeatIsMended(t *testing.T) {
 	for _, workers := range []int{3, 12} {
 		f := newFleet(t, 4*workers, workers, rebalance.Eager)
 		of := f.up()[0]
-		f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+		f.unreadable(f.seat(of).Key())
 		f.Run(leaseTime)
-		f.up()[workers-1].kill()
+		f.up()[workers-1].Kill()
 		f.until(time.Minute, f.held)
 		if f.Run(leaseTime); len(of.Handlers) > 4 {
 			t.Errorf("%d workers: it got more although nobody can read its seat: %v", workers, f.counts())
@@ -276,7 +271,7 @@ func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
 	f.config.MaxShards = 4
 	of := f.join()
 	f.until(time.Minute, f.even)
-	f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+	f.unreadable(f.seat(of).Key())
 	for i := range 4 {
 		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
 	}
@@ -319,11 +314,11 @@ func TestSpoiltPagesOfATarget(t *testing.T) {
 // TestUnreadableSeatIsALife: a worker whose seat cannot be read lives as long as its seat changes, also for a
 // worker that has never read it. When nobody has written the seat for ten lease times it is evicted.
 func TestUnreadableSeatIsALife(t *testing.T) {
-	w, ttl := newWorld(t, 6), config(rebalance.Eager).TTL
-	a, b := w.join("a", config(rebalance.Eager)), w.join("b", config(rebalance.Eager))
+	w, ttl := newTwins(t, 6), config(rebalance.Eager).TTL
+	a, b := w.enter("a", config(rebalance.Eager)), w.enter("b", config(rebalance.Eager))
 	w.until(10*time.Second, w.even)
-	w.unreadable(w.seatsOf("a")...)
-	w.run(5 * time.Minute)
+	w.unreadable(w.seat(a).Key())
+	w.Run(5 * time.Minute)
 	if n := len(a.Handlers); n != 3 {
 		t.Errorf("a holds %d shards", n)
 	}
@@ -333,20 +328,20 @@ func TestUnreadableSeatIsALife(t *testing.T) {
 		}
 	}
 	a.Pause()
-	w.run(ttl / 2)
-	c := w.join("c", config(rebalance.Eager)) // it has never read that seat
-	w.run(ttl)
+	w.Run(ttl / 2)
+	c := w.enter("c", config(rebalance.Eager)) // it has never read that seat
+	w.Run(ttl)
 	if n := len(b.Handlers) + len(c.Handlers); n != 3 {
 		t.Errorf("b and c hold %d shards", n)
 	}
-	evicted := func() int { return len(b.of(event.PeerEvicted)) + len(c.of(event.PeerEvicted)) }
-	w.run(7*ttl + ttl/2)
+	evicted := func() int { return len(b.reports(event.PeerEvicted)) + len(c.reports(event.PeerEvicted)) }
+	w.Run(7*ttl + ttl/2)
 	if evicted() != 0 {
 		t.Errorf("%d evictions", evicted())
 	}
 	w.until(2*ttl, func() bool { return len(b.Handlers)+len(c.Handlers) == 6 })
-	if evicted() != 1 || len(b.of(event.PeerEvicted)) != 1 { // it has seen the last heartbeat
-		t.Errorf("%d evictions, %d of them by b", evicted(), len(b.of(event.PeerEvicted)))
+	if evicted() != 1 || len(b.reports(event.PeerEvicted)) != 1 { // it has seen the last heartbeat
+		t.Errorf("%d evictions, %d of them by b", evicted(), len(b.reports(event.PeerEvicted)))
 	}
 	a.Resume(nil)
 	w.until(30*time.Second, w.even)
@@ -369,8 +364,8 @@ func TestUnreadableSeatIsNotRobbed(t *testing.T) {
 	}
 	f.until(time.Minute, f.held)
 	of := f.up()[slices.IndexFunc(f.up(), func(n *member) bool { return len(n.Handlers) == 6 })]
-	of.winds = 15 * time.Second
-	f.table.Unreadable = map[lease.Key]bool{f.seat(of).Key(): true}
+	of.Winds = 15 * time.Second
+	f.unreadable(f.seat(of).Key())
 	next := f.join()
 	f.Run(3 * time.Second)
 	f.up()[0].Input(engine.Stop{}) // so that the seats are listed consistently
@@ -385,14 +380,14 @@ func TestUnreadableSeatIsNotRobbed(t *testing.T) {
 // TestSpoiltSeatDelaysItsOwnShardsOnly: a dead worker has left a seat that cannot be read, with a long lease
 // time. Workers that join meanwhile get their share of all other shards at once.
 func TestSpoiltSeatDelaysItsOwnShardsOnly(t *testing.T) {
-	w := newWorld(t, 9)
+	w := newTwins(t, 9)
 	for _, name := range []string{"a", "b", "c"} {
-		w.join(name, config(rebalance.Eager))
+		w.enter(name, config(rebalance.Eager))
 	}
 	w.until(10*time.Second, w.even)
-	w.unreadable(w.seatsOf("a")...)
+	w.unreadable(w.seat(w.nodes[0]).Key())
 	w.nodes[0].Pause()
-	d := w.join("d", config(rebalance.Eager))
+	d := w.enter("d", config(rebalance.Eager))
 	w.until(10*time.Second, func() bool { return len(d.Handlers) == 2 })
 	w.until(12*config(rebalance.Eager).TTL, func() bool { return len(w.nodes[1].Handlers)+len(w.nodes[2].Handlers)+len(d.Handlers) == 9 })
 }
@@ -400,19 +395,19 @@ func TestSpoiltSeatDelaysItsOwnShardsOnly(t *testing.T) {
 // TestUnreadableSeatOfOnesOwn: a worker that cannot read its own seat loses nothing by it. Its
 // beats go on, and tell.
 func TestUnreadableSeatOfOnesOwn(t *testing.T) {
-	w := newWorld(t, 4)
-	a := w.join("a", config(rebalance.Eager))
+	w := newTwins(t, 4)
+	a := w.enter("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	w.unreadable(w.seatsOf()...)
-	w.run(5 * time.Minute) // several audits, each with a listing of the seats
-	if ended := a.of(event.Ended); len(ended) > 0 {
+	w.unreadable(w.seat(a).Key())
+	w.Run(5 * time.Minute) // several audits, each with a listing of the seats
+	if ended := a.reports(event.Ended); len(ended) > 0 {
 		t.Errorf("%d tenures ended, the first as %v", len(ended), ended[0].Cause)
 	}
-	w.join("b", config(rebalance.Eager)) // a plan needs a consistent listing
-	w.run(10 * time.Second)
+	w.enter("b", config(rebalance.Eager)) // a plan needs a consistent listing
+	w.Run(10 * time.Second)
 	w.nodes[1].Input(engine.Stop{})
-	w.run(time.Minute)
-	if lost := a.of(event.Lost); len(lost) > 0 {
+	w.Run(time.Minute)
+	if lost := a.reports(event.Lost); len(lost) > 0 {
 		t.Errorf("it has lost its seat %d times", len(lost))
 	}
 }
@@ -420,10 +415,10 @@ func TestUnreadableSeatOfOnesOwn(t *testing.T) {
 // TestUnreadableFormerSeat: a worker knows that its own earlier incarnation is over, whatever
 // became of that one's seat.
 func TestUnreadableFormerSeat(t *testing.T) {
-	w := newWorld(t, 4)
-	a := w.join("a", config(rebalance.Eager))
+	w := newTwins(t, 4)
+	a := w.enter("a", config(rebalance.Eager))
 	w.until(5*time.Second, w.held)
-	w.unreadable(w.seatsOf()...)
+	w.unreadable(w.seat(a).Key())
 	w.down = true
 	w.until(15*time.Second, func() bool { return len(a.Handlers) == 0 })
 	w.down = false

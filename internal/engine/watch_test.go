@@ -38,17 +38,17 @@ func TestLargeFleetChanges(t *testing.T) {
 			{"stops", func(f *fleet) { f.others()[0].Input(engine.Stop{}) }, beat + 2*time.Second, 10, mode == rebalance.Eager},
 			{"a watcher stops", func(f *fleet) { f.watchers()[3].Input(engine.Stop{}) }, beat + 2*time.Second, 10, mode == rebalance.Eager},
 			{"the first watcher stops", func(f *fleet) { f.watchers()[0].Input(engine.Stop{}) }, beat + 2*time.Second, 10, mode == rebalance.Eager},
-			{"dies", func(f *fleet) { f.others()[0].kill() }, leaseTime + 2500*time.Millisecond, 10, true},
-			{"a watcher dies", func(f *fleet) { f.watchers()[3].kill() }, leaseTime + 2500*time.Millisecond, 10, true},
-			{"the first watcher dies", func(f *fleet) { f.watchers()[0].kill() }, leaseTime + 2500*time.Millisecond, 10, true},
-			{"two die", func(f *fleet) { f.watchers()[0].kill(); f.others()[0].kill() }, leaseTime + 2500*time.Millisecond, 20, true},
+			{"dies", func(f *fleet) { f.others()[0].Kill() }, leaseTime + 2500*time.Millisecond, 10, true},
+			{"a watcher dies", func(f *fleet) { f.watchers()[3].Kill() }, leaseTime + 2500*time.Millisecond, 10, true},
+			{"the first watcher dies", func(f *fleet) { f.watchers()[0].Kill() }, leaseTime + 2500*time.Millisecond, 10, true},
+			{"two die", func(f *fleet) { f.watchers()[0].Kill(); f.others()[0].Kill() }, leaseTime + 2500*time.Millisecond, 20, true},
 			{"three join", func(f *fleet) { f.join(); f.join(); f.join() }, beat + 2*time.Second, 24, mode == rebalance.Eager},
 		} {
 			t.Run(c.name+" "+mode.String(), func(t *testing.T) {
 				f := newFleet(t, 120, 12, mode)
 				f.reset()
 				for _, n := range f.nodes {
-					n.events = nil
+					n.told = nil
 				}
 				c.change(f)
 				took := f.until(c.limit, func() bool {
@@ -60,7 +60,7 @@ func TestLargeFleetChanges(t *testing.T) {
 				f.Run(10 * time.Second)
 				t.Logf("after %v: %v", took, f.calls)
 				for _, n := range f.up() {
-					if asked := slices.ContainsFunc(n.events, func(e event.Event) bool { return e.Kind == event.Requested }); asked && strings.Contains(c.name, "die") {
+					if len(n.reports(event.Requested)) > 0 && strings.Contains(c.name, "die") {
 						t.Errorf("%s requests a shard of a dead worker", n.Name)
 					}
 				}
@@ -121,7 +121,7 @@ func TestOnlyWatchersWatch(t *testing.T) {
 // often, so that they learn at once who has what the dead worker had; and one watcher evicts it.
 func TestLateSeatIsWatched(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
-	f.others()[0].kill()
+	f.others()[0].Kill()
 	f.until(leaseTime, func() bool { return f.plan().Late })
 	f.Run(beat)
 	f.reset()
@@ -144,7 +144,7 @@ func TestLateSeatIsWatched(t *testing.T) {
 // nobody takes over.
 func TestFirstWatcherThatLives(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
-	f.watchers()[0].kill()
+	f.watchers()[0].Kill()
 	f.reset()
 	second := f.watchers()[0]
 	f.Run(7 * time.Second)
@@ -158,7 +158,7 @@ func TestAllWatchersDie(t *testing.T) {
 	for _, workers := range []int{12, 40} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		for _, n := range f.watchers() {
-			n.kill()
+			n.Kill()
 		}
 		f.reset()
 		revision := f.plan().Revision
@@ -190,7 +190,7 @@ func TestNoPlanAndNoWatchers(t *testing.T) {
 	for _, returns := range []int{0, 3} {
 		f := newFleet(t, 120, 12, rebalance.Cooperative)
 		for _, n := range f.watchers() {
-			n.kill()
+			n.Kill()
 		}
 		f.hand.Delete(f.plan().Key())
 		for range returns {
@@ -209,7 +209,7 @@ func TestNoPlanAndNoWatchers(t *testing.T) {
 func TestLateWatcherIsNotNamed(t *testing.T) {
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	dead := f.watchers()[3]
-	dead.kill()
+	dead.Kill()
 	f.until(leaseTime, func() bool { return f.plan().Late })
 	revision := f.plan().Revision
 	f.join()
@@ -226,7 +226,7 @@ func TestFleetReturns(t *testing.T) {
 	for _, workers := range []int{12, fixture.Size(40, 100)} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		for _, n := range f.up() {
-			n.kill()
+			n.Kill()
 		}
 		f.Run(20 * time.Second)
 		for range workers {
@@ -259,12 +259,9 @@ func TestNewcomersWatchUntilTheTick(t *testing.T) {
 		t.Error("a worker that has seen a tick watches on")
 	}
 	for _, old := range f.up() {
-		old.kill()
+		old.Kill()
 	}
-	f.deaf = func(_ *member, o engine.Output) bool {
-		send, ok := o.(engine.Send)
-		return ok && send.Write.Key().Kind == lease.KindPlan
-	}
+	f.deaf = func(_ *member, o engine.Output) bool { return sends(o, lease.KindPlan) }
 	n = f.join()
 	f.Run(20 * time.Second)
 	if n.calls["list seat"] == 0 || n.calls["seat delete"] > 0 {
@@ -316,23 +313,18 @@ func TestPlannerThatHasLostItsSeat(t *testing.T) {
 	killAll := func(others []*member) {
 		for _, n := range others {
 			if n != last {
-				n.kill()
+				n.Kill()
 			}
 		}
 	}
-	f.slow = func(n *member, _ engine.Output) (late time.Duration) {
-		if n == last {
-			late = 4 * leaseTime
-		}
-		return late
-	}
+	f.delay(4*leaseTime, func(n *member, _ engine.Output) bool { return n == last })
 	killAll(f.up()[:6])
 	f.until(4*leaseTime, func() bool { p := f.plan(); return p.Members <= 8 && !p.Open })
 	f.slow = nil
 	f.until(6*leaseTime, f.even)
 	killAll(f.up())
 	f.until(4*leaseTime, f.held)
-	f.source.Shards = append(f.source.Shards, engine.Shard{Name: "new"})
+	f.lists(engine.Shard{Name: "new"})
 	f.until(f.config.Poll+beat+time.Second, func() bool { return last.holds("new") })
 }
 
@@ -371,7 +363,7 @@ func TestBlindWatchers(t *testing.T) {
 		f := newFleet(t, 24, 12, rebalance.Cooperative)
 		all := f.watchers()
 		mend := f.blind(c.hangs, all[:c.blind]...)
-		f.source.Shards = append(f.source.Shards, engine.Shard{Name: "new"})
+		f.lists(engine.Shard{Name: "new"})
 		if c.blind == len(all) { // nobody can find it
 			f.Run(5 * f.config.Poll)
 			mend()
@@ -396,12 +388,7 @@ func TestBlindWatchers(t *testing.T) {
 func TestPollsAfterADraft(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Cooperative)
 	first := f.watchers()[0]
-	f.slow = func(n *member, o engine.Output) (late time.Duration) {
-		if send, ok := o.(engine.Send); ok && n == first && send.Write.Key().Kind == lease.KindTarget {
-			late = 10 * f.config.Poll
-		}
-		return late
-	}
+	f.delay(10*f.config.Poll, func(n *member, o engine.Output) bool { return n == first && sends(o, lease.KindTarget) })
 	f.join()
 	f.until(leaseTime, func() bool { return f.plan().Open })
 	f.open()
@@ -430,8 +417,8 @@ func TestDeadSeatsWithALongLeaseTime(t *testing.T) {
 	x, y := f.join(), f.join()
 	f.config.TTL /= 60
 	f.Run(time.Minute)
-	x.kill()
-	y.kill()
+	x.Kill()
+	y.Kill()
 	f.Run(5 * time.Minute)
 	before, leaver := f.plan().Revision, f.others()[0]
 	leaver.Input(engine.Stop{})
@@ -447,7 +434,7 @@ func TestReportsEndWithTheWatch(t *testing.T) {
 	seat, row := f.seat(victim).Key(), f.row(victim.Handlers[0].Shard).Key()
 	f.table.Unreadable = map[lease.Key]bool{seat: true, row: true}
 	reported := func(n *member) (names []string) {
-		for _, e := range n.events {
+		for _, e := range n.told {
 			if names = slices.DeleteFunc(names, func(name string) bool { return name == e.Shard }); e.Kind == event.Malformed && !e.Over {
 				names = append(names, e.Shard)
 			}
@@ -483,12 +470,10 @@ func TestReportsEndWithTheWatch(t *testing.T) {
 
 // slowLists makes the listings of the seats by one worker take 5 s.
 func (f *fleet) slowLists(of *member) {
-	f.slow = func(n *member, o engine.Output) time.Duration {
-		if list, ok := o.(engine.List); ok && n == of && list.Query.Kind == lease.KindSeat && list.Query.Limit != 1 {
-			return 5 * time.Second
-		}
-		return 0
-	}
+	f.delay(5*time.Second, func(n *member, o engine.Output) bool {
+		list, ok := o.(engine.List)
+		return ok && n == of && list.Query.Kind == lease.KindSeat && list.Query.Limit != 1
+	})
 }
 
 // TestSlowFirstWatcher: the heartbeats of the first watcher are in time, and its listings of the seats
@@ -560,7 +545,7 @@ func TestUnreadableSeatOfAnOwner(t *testing.T) {
 func TestNewWatcherIsNotTheFirst(t *testing.T) {
 	f := newFleet(t, 24, 12, rebalance.Cooperative)
 	others := f.others()
-	f.watchers()[4].kill()
+	f.watchers()[4].Kill()
 	f.reset()
 	f.until(3*leaseTime, func() bool { return !f.plan().Open && f.plan().Members == 11 })
 	f.Run(leaseTime)
@@ -581,13 +566,13 @@ func TestTheDeadAreNotAsked(t *testing.T) {
 		dead := []string{f.nodes[0].Name, f.nodes[9].Name}
 		before := map[*member]int{}
 		for _, n := range f.nodes {
-			before[n] = len(n.events)
+			before[n] = len(n.told)
 		}
-		f.nodes[0].kill()
-		f.nodes[9].kill()
+		f.nodes[0].Kill()
+		f.nodes[9].Kill()
 		f.until(leaseTime+beat+2500*time.Millisecond, f.held)
 		for _, n := range f.up() {
-			for _, e := range n.events[before[n]:] {
+			for _, e := range n.told[before[n]:] {
 				if e.Kind == event.Requested && slices.Contains(dead, e.Peer) {
 					t.Errorf("moment %d: %s requests a shard of a dead worker: %v", i, n.Name, e)
 				}

@@ -9,26 +9,10 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/fixture"
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
-
-// wish replaces the wishes of operators.
-func (f *fleet) wish(list ...lease.Wish) {
-	f.Helper()
-	f.write(protocol.SetWishes(f.wishes(), list, f.stamp()))
-}
-
-func (f *fleet) wishes() lease.Wishes {
-	for _, r := range f.table.Records("g", lease.KindSeat) {
-		if w, ok := r.(lease.Wishes); ok {
-			return w
-		}
-	}
-	return lease.Wishes{Group: "g"}
-}
 
 // TestEveryWishChangesThePlan: a third worker joins a fleet of two, with and without a wish of each kind. Under the wish
 // other workers come to process some shards.
@@ -72,9 +56,8 @@ func TestCordon(t *testing.T) {
 		lease.Wish{Kind: lease.WishCordon, Subject: "w002", By: "operator"})
 	f.lists(engine.Shard{Name: "another"}, engine.Shard{Name: "more"}, engine.Shard{Name: "one more"})
 	f.settles("all cordoned", 3, 3, 3)
-	f.nodes[1].kill()
+	f.nodes[1].Kill()
 	f.Run(30 * time.Second)
-	f.nodes[1].Handlers = nil
 	if !f.held() {
 		t.Errorf("what a dead worker had is processed by %v of cordoned workers", f.order())
 	}
@@ -107,7 +90,7 @@ func TestDrainAndPins(t *testing.T) {
 	f.settles("four pinned to w001, which is draining", 6, 0)
 	f.wish(pins...)
 	f.settles("four pinned to w001 again", 2, 4)
-	f.nodes[1].kill()
+	f.nodes[1].Kill()
 	f.Run(30 * time.Second)
 	if len(f.nodes[0].Handlers) != 6 {
 		t.Errorf("a pin to a worker that is gone keeps shards from the other, which has %d", len(f.nodes[0].Handlers))
@@ -127,9 +110,8 @@ func TestNoWishKeepsAnOrphan(t *testing.T) {
 			f.wish(append(all, lease.Wish{Kind: lease.WishPause, By: "operator"})...)
 			f.settles(fmt.Sprint("all wished away: ", kind), slices.Repeat([]int{24 / workers}, workers)...)
 			f.lists(engine.Shard{Name: "new"})
-			f.nodes[1].kill()
+			f.nodes[1].Kill()
 			f.Run(30 * time.Second)
-			f.nodes[1].Handlers = nil
 			if !f.held() {
 				t.Errorf("%s of %d workers: not all shards of the dead worker and the new one are processed: %v", kind, workers, f.order())
 			}
@@ -167,8 +149,7 @@ func TestPinToAWorkerThatDeclines(t *testing.T) {
 				n.Input(engine.Marks{Tenure: n.Handlers[i].Tenure, Progress: true})
 			default:
 				id := n.Handlers[i].Tenure
-				n.Handlers.Remove(id)
-				n.Input(engine.Returned{Tenure: id, Failed: true})
+				n.Return(id, true)
 			}
 		}
 		if f.Run(time.Second); !f.processed(shard) {
@@ -194,8 +175,7 @@ func TestPausePinAndLimits(t *testing.T) {
 	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator"},
 		lease.Wish{Kind: lease.WishPin, Subject: f.nodes[1].Handlers[0].Shard, To: "w000", By: "operator"})
 	f.Run(10 * time.Second)
-	f.nodes[1].kill()
-	f.nodes[1].Handlers = nil
+	f.nodes[1].Kill()
 	f.until(30*time.Second, f.held)
 }
 
@@ -240,10 +220,10 @@ func TestWishesActSoon(t *testing.T) {
 // pause ends by itself, and the planner removes the wish.
 func TestPause(t *testing.T) {
 	f := newFleet(t, 8, 2, rebalance.Eager)
-	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator", Until: virtual.Epoch().Add(f.Now() + 3*time.Minute)})
+	f.wish(lease.Wish{Kind: lease.WishPause, By: "operator", Until: f.later(3 * time.Minute)})
 	f.join()
 	f.settles("paused", 4, 4, 0)
-	f.nodes[1].kill()
+	f.nodes[1].Kill()
 	f.settles("paused, and one died", 4, 0, 4)
 	f.join()
 	f.Run(3 * time.Minute)
@@ -255,11 +235,9 @@ func TestPause(t *testing.T) {
 // TestAWishThatHasEndedHasNoEffect, also where nobody has removed it yet.
 func TestAWishThatHasEndedHasNoEffect(t *testing.T) {
 	f := newFleet(t, 4, 2, rebalance.Eager)
-	f.deaf = func(n *member, o engine.Output) bool { // nobody can remove wishes
-		send, ok := o.(engine.Send)
-		return ok && send.Write.Key().Kind == lease.KindWishes
-	}
-	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator", Until: virtual.Epoch().Add(f.Now() + time.Second)})
+	// nobody can remove wishes
+	f.deaf = func(n *member, o engine.Output) bool { return sends(o, lease.KindWishes) }
+	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w001", By: "operator", Until: f.later(time.Second)})
 	f.Run(5 * time.Second)
 	f.join()
 	f.Run(time.Minute)

@@ -52,12 +52,7 @@ func (w operator) wishes() (all []move) {
 
 // wished returns the wishes that stand in the table.
 func (w operator) wished() []lease.Wish {
-	for _, r := range w.stands {
-		if of, ok := r.(lease.Wishes); ok {
-			return slices.Clone(of.List)
-		}
-	}
-	return nil
+	return slices.Clone(w.table.Wishes("g").List)
 }
 
 func (w operator) wishID() lease.WriteID {
@@ -66,13 +61,7 @@ func (w operator) wishID() lease.WriteID {
 
 // rewish writes the wishes as an operator does.
 func (w operator) rewish(id lease.WriteID, list []lease.Wish) {
-	old := lease.Wishes{Group: "g"}
-	for _, r := range w.stands {
-		if of, ok := r.(lease.Wishes); ok {
-			old = of
-		}
-	}
-	write, err := protocol.SetWishes(old, list, protocol.Stamp{ID: id, At: virtual.Epoch()})
+	write, err := protocol.SetWishes(w.table.Wishes("g"), list, protocol.Stamp{ID: id, At: virtual.Epoch()})
 	if err == nil {
 		_, err = w.table.Write(virtual.Sender{Name: "operator"}, write)
 	}

@@ -75,6 +75,11 @@ type record struct {
 }
 
 // A node is one worker, and the shell around its engine. It has no engine until it comes in.
+//
+// It is a virtual.Host and no virtual.Process. A process puts what will happen to it into a queue, as functions with their
+// times. Here every order is tried, and states are cloned and compared. So the calls that are under way, the inputs of a
+// paused worker, its connections, and the handlers that may return are plain values of the state, and the moves are made
+// from these.
 type node struct {
 	virtual.Host
 	virtual.Quiet

@@ -101,7 +101,7 @@ var rules = map[string]rule{
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/explore": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/digest", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines in every interleaving: the order of events is the only fault that it causes"},
-	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "memstore", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
+	"internal/sim": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/engine", "internal/judge", "internal/protocol", "internal/virtual"},
 		"real engines with faults, in virtual time"},
 	"internal/transcript": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/engine", "internal/protocol", "internal/virtual"},
 		"scripts for real engines, and words for what they do"},

@@ -139,15 +139,11 @@ func (f *fleet) latency() time.Duration {
 // until advances the time until cond is true, and returns how long that took; negative:
 // longer than limit.
 func (f *fleet) until(limit time.Duration, cond func() bool) time.Duration {
-	const step = 20 * time.Millisecond
-	from := f.Now()
-	for !cond() {
-		if f.Now()-from > limit {
-			return -1
-		}
-		f.Run(step)
+	took, ok := f.Until(limit, 20*time.Millisecond, cond)
+	if !ok {
+		return -1
 	}
-	return max(f.Now()-from, time.Millisecond)
+	return max(took, time.Millisecond)
 }
 
 // unready returns how many processes have not planned yet: see Worker.Ready.

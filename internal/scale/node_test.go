@@ -42,11 +42,10 @@ func (f *fleet) join() *node {
 
 // kill ends a process. Requests that it has sent still arrive.
 func (n *node) kill() {
-	n.Kill()
 	for _, h := range n.Handlers {
 		h.Script.(*handler).ends()
 	}
-	n.Handlers = nil
+	n.Kill()
 	n.f.nodes = slices.DeleteFunc(n.f.nodes, func(o *node) bool { return o == n })
 }
 
@@ -146,9 +145,8 @@ func (h *handler) ret() {
 	if h.gone {
 		return
 	}
-	h.n.Handlers.Remove(h.Tenure)
 	h.ends()
-	h.n.step(engine.Returned{Tenure: h.Tenure})
+	h.n.Return(h.Tenure, false)
 }
 
 // ends records that the handler has ended.

@@ -53,7 +53,7 @@ func deleteAdvice(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 
 // deletePlan deletes the plan by hand.
 func (w *world) deletePlan() {
-	w.store.unplan()
+	w.store.Delete(planKey())
 	w.promises.advised(planKey())
 }
 
@@ -111,7 +111,7 @@ func (by adversary) misguide() {
 				next.Give = append(next.Give, lease.Give{Shard: s.name, To: by.somebody().Incarnation})
 			}
 		}
-		old, exists := by.read(next.Key()).(lease.Target)
+		old, exists := by.table.Read(next.Key()).(lease.Target)
 		if exists && old.Revision >= next.Revision {
 			by.write(lease.Write{Op: lease.OpDelete, Old: old})
 			exists = false

@@ -22,7 +22,7 @@ type backup struct {
 
 // A snapshot is the table at some moment, to be restored.
 type snapshot struct {
-	store *store
+	store *virtual.Deletable
 	at    time.Duration
 }
 
@@ -86,7 +86,7 @@ func adoptTable(f *faults, _ *node) {
 func (b *backup) keep() {
 	b.keeping = false
 	if b.snapshot == nil {
-		b.snapshot = &snapshot{store: b.w.store.clone(), at: b.w.Now()}
+		b.snapshot = &snapshot{store: b.w.store.Clone(), at: b.w.Now()}
 	}
 }
 
@@ -94,13 +94,13 @@ func (b *backup) keep() {
 func (b *backup) restore() {
 	w := b.w
 	w.trace("restore", "", func() string { return b.snapshot.at.String() })
-	w.store, b.went, b.restored = b.snapshot.store.clone(), true, w.Now()
+	w.store, b.went, b.restored = b.snapshot.store.Clone(), true, w.Now()
 	w.table.Restore(w.store)
 	w.table.Verified = fmt.Errorf("another table: %w", lease.ErrWentBack)
 	clear(w.table.Unreadable)
 	var rows []lease.Row
 	for _, s := range w.streams.all {
-		row, exists := w.read(rowKey(s.name)).(lease.Row)
+		row, exists := w.table.Read(rowKey(s.name)).(lease.Row)
 		if exists {
 			rows = append(rows, row)
 		}
@@ -137,7 +137,7 @@ func (w *world) sweepDaily() {
 			s.swept = true
 			w.trace("sweep", s.name, nil)
 			w.stats.Swept++
-			w.store.sweep(s.name)
+			w.store.Delete(rowKey(s.name))
 		}
 	}
 	w.After(24*time.Hour, w.sweepDaily)

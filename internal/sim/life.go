@@ -109,7 +109,7 @@ func (w life) end() {
 		w.restless("end: somebody is still there")
 		return
 	}
-	if seats := w.seats(); len(seats) > 0 {
+	if seats := w.table.Seats(group); len(seats) > 0 {
 		w.blame("end: seats are left: %v", seats)
 	}
 	for _, s := range w.streams.all {

@@ -92,11 +92,11 @@ func (n *node) boot() {
 func (n *node) crash() {
 	n.w.trace("crash", n.Name, nil)
 	n.w.silence.ended(n)
+	ended := n.running()
 	n.Kill()
-	for _, h := range n.running() {
+	for _, h := range ended {
 		n.w.promises.gone(h)
 	}
-	n.Handlers = nil
 }
 
 // stop tells the worker to shut down gracefully.

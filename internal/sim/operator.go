@@ -106,8 +106,7 @@ func liftWishes(f *faults, _ *node) {
 
 // wish changes the wishes. It reports whether it wrote them.
 func (o *operator) wish(change func([]lease.Wish) []lease.Wish) bool {
-	now, _ := o.w.read(lease.Wishes{Group: group}.Key()).(lease.Wishes)
-	now.Group = group
+	now := o.w.table.Wishes(group)
 	list := change(slices.Clone(now.List))
 	if len(list) == 0 && len(now.List) == 0 {
 		return false

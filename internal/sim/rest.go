@@ -47,7 +47,7 @@ func (w rest) stranded() bool {
 // tries again within five minutes. Until then it gets no share, and a shard waits if only that worker has room for it.
 func (w rest) patience() time.Duration {
 	s, unwell := &w.set, time.Duration(0)
-	if slices.ContainsFunc(w.seats(), func(r lease.Record) bool { return r.(lease.Seat).Health.Unwell != "" }) {
+	if slices.ContainsFunc(w.table.Seats(group), func(s lease.Seat) bool { return s.Health.Unwell != "" }) {
 		unwell = 5 * time.Minute
 	}
 	moves := time.Duration(s.streams+len(w.streams.all)) * (s.ttl/3 + s.wind + time.Second)
@@ -167,12 +167,12 @@ func (w rest) atRest() bool {
 	if !ok || len(v.Workers) == 0 {
 		return false
 	}
-	for _, r := range w.seats() {
-		if len(r.(lease.Seat).Wants) > 0 {
+	for _, s := range w.table.Seats(group) {
+		if len(s.Wants) > 0 {
 			return false
 		}
 	}
-	return len(w.seats()) == len(v.Workers) && w.level(v) && w.kept()
+	return len(w.table.Seats(group)) == len(v.Workers) && w.level(v) && w.kept()
 }
 
 // kept reports whether no worker holds a shard that the plan has assigned to another: a move that has not begun yet
@@ -240,7 +240,7 @@ func (w rest) restless(format string, args ...any) {
 			load[v.Workers[s.Owner].Name]++
 		}
 	}
-	fmt.Fprintf(&text, "; %d seats of %d workers, with %v", len(w.seats()), len(v.Workers), load)
+	fmt.Fprintf(&text, "; %d seats of %d workers, with %v", len(w.table.Seats(group)), len(v.Workers), load)
 	for _, s := range w.streams.all {
 		if s.ended == 0 {
 			fmt.Fprintf(&text, "\n\t%s: %v, handlers %v", s.name, w.promises.Row(s.name), s.active)
@@ -250,8 +250,8 @@ func (w rest) restless(format string, args ...any) {
 		fmt.Fprintf(&text, "\n\t%s: up %t, leaver %t, seated %t as %s, limit %d, clock %+v, %d handlers",
 			n.Name, n.Up(), n.leaver, n.seated, n.me, n.config.MaxShards, n.Clock, len(n.Handlers))
 	}
-	for _, r := range w.seats() {
-		fmt.Fprintf(&text, "\n\t%v wants %v", r, r.(lease.Seat).Wants)
+	for _, s := range w.table.Seats(group) {
+		fmt.Fprintf(&text, "\n\t%v wants %v", s, s.Wants)
 	}
 	if plan, ok := w.plan(); ok {
 		fmt.Fprintf(&text, "\n\t%v, %+v", plan, plan.Finding)

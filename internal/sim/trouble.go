@@ -373,8 +373,8 @@ func spoil(f *faults, of Fault, n *node) (time.Duration, bool) {
 	case MalformedRow:
 		key = rowKey(w.streams.all[w.IntN(len(w.streams.all))].name)
 	}
-	row, isRow := w.read(key).(lease.Row)
-	if w.read(key) == nil || isRow && row.Removed || f.backup.went || w.table.Unreadable[key] {
+	row, isRow := w.table.Read(key).(lease.Row)
+	if w.table.Read(key) == nil || isRow && row.Removed || f.backup.went || w.table.Unreadable[key] {
 		return 0, false
 	}
 	w.table.Unreadable[key] = true

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -21,7 +20,7 @@ type world struct {
 	set      settings
 	stats    Stats
 	table    virtual.Table
-	store    *store // of the table
+	store    *virtual.Deletable // of the table
 	net      network
 	wires    virtual.Wires
 	streams  streams
@@ -38,7 +37,7 @@ type world struct {
 }
 
 func newWorld(seed uint64, log func(string)) *world {
-	w := &world{chance: newChance(seed, 0x5eed), make: virtual.New, store: newStore(), streams: newStreams()}
+	w := &world{chance: newChance(seed, 0x5eed), make: virtual.New, store: virtual.NewDeletable(), streams: newStreams()}
 	w.record = record{time: &w.Time, seed: seed, log: log, hash: 14695981039346656037}
 	w.promises, w.net.w, w.operator.w = newPromises(w), w, w
 	w.table = virtual.Table{Store: w.store, Watcher: w.promises, Unreadable: map[lease.Key]bool{}, Time: &w.Time}
@@ -106,28 +105,14 @@ func (w *world) live() (live []*node) {
 	return live
 }
 
-// seats returns the seats.
-func (w *world) seats() []lease.Record {
-	return slices.DeleteFunc(w.table.Records(group, lease.KindSeat), func(r lease.Record) bool { return r.Key().Kind != lease.KindSeat })
-}
-
-// read returns a record; nil: there is none.
-func (w *world) read(k lease.Key) lease.Record {
-	r, err := w.store.Get(context.Background(), k)
-	if err != nil {
-		return nil
-	}
-	return r
-}
-
 // plan returns the plan that is in the table.
 func (w *world) plan() (p lease.Plan, ok bool) {
-	p, ok = w.read(planKey()).(lease.Plan)
+	p, ok = w.table.Read(planKey()).(lease.Plan)
 	return p, ok
 }
 
 // sits reports whether that incarnation has a seat.
-func (w *world) sits(me lease.Incarnation) bool { return w.read(seatKey(me)) != nil }
+func (w *world) sits(me lease.Incarnation) bool { return w.table.Read(seatKey(me)) != nil }
 
 const group = "sim"
 

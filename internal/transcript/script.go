@@ -116,7 +116,8 @@ func (s *session) start(arg []string) error {
 func (s *session) boot(c engine.Config) {
 	w := s.workers[c.Name]
 	if w == nil {
-		w = &worker{Process: virtual.Process{Time: &s.Time, Name: c.Name}, s: s, fates: map[string]func(engine.Send){}}
+		w = &worker{s: s, fates: map[string]func(engine.Send){}}
+		w.Process = virtual.Process{Time: &s.Time, Name: c.Name}
 		w.Shell = w
 		s.workers[c.Name] = w
 	}
@@ -139,10 +140,8 @@ func (s *session) run(arg []string) error {
 // until lets time pass until a line with that text is recorded.
 func (s *session) until(arg []string) error {
 	s.goal = arg[1]
-	for end := s.Now() + time.Minute; s.goal != ""; s.Run(time.Millisecond) {
-		if s.Now() > end {
-			return errors.New("not within a minute")
-		}
+	if _, ok := s.Until(time.Minute, time.Millisecond, func() bool { return s.goal == "" }); !ok {
+		return errors.New("not within a minute")
 	}
 	s.flush()
 	return nil
@@ -171,7 +170,7 @@ func handle(w *worker, arg []string) error {
 		return errors.New("no such handler runs")
 	}
 	if verb == "returns" || verb == "fails" {
-		w.finish(h.Tenure, verb == "fails")
+		w.Return(h.Tenure, verb == "fails")
 		return nil
 	}
 	in := engine.Marks{Tenure: h.Tenure, Finish: verb == "finishes"}
@@ -187,7 +186,7 @@ func handle(w *worker, arg []string) error {
 }
 
 func windDown(w *worker, arg []string) (err error) {
-	w.winds, err = time.ParseDuration(arg[2])
+	w.Winds, err = time.ParseDuration(arg[2])
 	return err
 }
 

@@ -2,7 +2,6 @@ package transcript
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -18,19 +17,11 @@ const (
 // A worker is the machine of one worker. All its calls take the same time, so a transcript
 // changes only with the engines.
 type worker struct {
-	virtual.Process
-	virtual.Quiet
+	virtual.Worker
 	s     *session
-	steps int
 	off   bool                         // the table is out of reach
 	sick  bool                         // its handlers return at once with an error
-	winds time.Duration                // how long its handlers run after their soft contexts have ended
 	fates map[string]func(engine.Send) // for a verb, the fault of the next write with that verb
-}
-
-func (w *worker) Moment() engine.Moment {
-	w.steps++
-	return w.MomentOf(fmt.Sprintf("%s-%d", w.Name, w.steps))
 }
 
 // Stepped records the input of a step and its outputs.
@@ -94,24 +85,7 @@ func (w *worker) Poll() { w.Answer(2*way, w.s.source) }
 // Start lets a handler of a sick worker fail. Otherwise handlers do what the script says.
 func (w *worker) Start(_ *virtual.Handler, o engine.Start) {
 	if w.sick {
-		w.Later(time.Millisecond, func() { w.finish(o.Tenure, true) })
-	}
-}
-
-// Drain lets the handler return after a while.
-func (w *worker) Drain(_ *virtual.Handler, o engine.Drain) {
-	w.Later(w.winds, func() { w.finish(o.Tenure, false) })
-}
-
-// Over lets the handler return.
-func (w *worker) Over(_ *virtual.Handler, o engine.Over) {
-	w.Later(time.Millisecond, func() { w.finish(o.Tenure, false) })
-}
-
-// finish ends the call of a handler, unless it has returned.
-func (w *worker) finish(id engine.Tenure, failed bool) {
-	if w.Handlers.Remove(id) {
-		w.Step(engine.Returned{Tenure: id, Failed: failed})
+		w.Later(time.Millisecond, func() { w.Return(o.Tenure, true) })
 	}
 }
 

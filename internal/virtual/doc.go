@@ -18,5 +18,6 @@
 //   - The tests of the engine (internal/engine) use all of it, each with a story of its own.
 //   - The transcripts (internal/transcript) use all of it, with scripts, and record the conversation.
 //
-// A host runs whatever implements [Engine]; [New] makes the engine of the library.
+// A host runs whatever implements [Engine]; [New] makes the engine of the library. A [Worker] is a process with a plain
+// shell, for users whose workers are all alike.
 package virtual

@@ -65,11 +65,11 @@ func (p *Process) Boot(base time.Duration, create func() Engine) {
 	p.Input(engine.Tick{})
 }
 
-// Kill ends the process at once. Calls that the process has sent may still reach the table; no answer reaches the process.
-// Its Handlers stay as they were.
+// Kill ends the process at once. Calls that it has sent may still reach the table; no answer reaches it. It has no
+// handlers any more.
 func (p *Process) Kill() {
 	p.life++
-	p.up, p.paused, p.backlog, p.links = false, false, nil, nil
+	p.up, p.paused, p.backlog, p.links, p.Handlers = false, false, nil, nil, nil
 	if p.wires != nil {
 		p.wires.Cut(p)
 	}
@@ -161,6 +161,15 @@ func (p *Process) Deliver(out, back time.Duration, serve func() engine.Input) {
 
 // Answer gives the process an answer after that time.
 func (p *Process) Answer(d time.Duration, in engine.Input) { p.Later(d, func() { p.Input(in) }) }
+
+// Return ends the call of a handler and gives the engine its Returned. It reports false if the handler had returned.
+func (p *Process) Return(id engine.Tenure, failed bool) bool {
+	if !p.Handlers.Remove(id) {
+		return false
+	}
+	p.Input(engine.Returned{Tenure: id, Failed: failed})
+	return true
+}
 
 // Pause stops the process: everything that would happen in it waits.
 func (p *Process) Pause() { p.paused = true }

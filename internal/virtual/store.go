@@ -60,6 +60,8 @@ func (s *Deletable) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Rec
 		return s.Store.List(ctx, q)
 	}
 	var all []lease.Record
+	limit := q.Limit
+	q.Limit = 0
 	for r := range s.Store.List(ctx, q) {
 		if s.again[r.Key()] == nil {
 			all = append(all, r)
@@ -74,6 +76,9 @@ func (s *Deletable) List(ctx context.Context, q lease.Query) iter.Seq2[lease.Rec
 		}
 	}
 	slices.SortFunc(all, func(a, b lease.Record) int { return strings.Compare(a.Key().Name, b.Key().Name) })
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
 	return func(yield func(lease.Record, error) bool) {
 		for _, r := range all {
 			if !yield(r, nil) {

@@ -3,7 +3,9 @@ package virtual_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/shardlease/shardlease-go/internal/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/internal/virtual"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -25,12 +27,13 @@ func TestDeletable(t *testing.T) {
 		}
 		return r.(lease.Plan)
 	}
-	listed := func(s *virtual.Deletable) (n int) {
-		for range s.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
+	count := func(s *virtual.Deletable, limit int) (n int) {
+		for range s.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat, Limit: limit}) {
 			n++
 		}
 		return n
 	}
+	listed := func(s *virtual.Deletable) int { return count(s, 0) }
 	key := open("1").Key()
 	before := store.Clone()
 	store.Delete(key)
@@ -41,6 +44,12 @@ func TestDeletable(t *testing.T) {
 		t.Error("the new plan is not listed")
 	}
 	after := store.Clone()
+	if _, err := after.Write(t.Context(), fixture.Write(t)(protocol.Sit(lease.Seat{Group: "g", Incarnation: "a", Name: "a", TTL: time.Second}, fixture.Stamp()))); err != nil {
+		t.Fatal(err)
+	}
+	if n, one := listed(after), count(after, 1); n != 2 || one != 1 {
+		t.Errorf("%d records are listed, and with a limit of one %d", n, one)
+	}
 	store.Delete(key)
 	if r, err := after.Get(t.Context(), key); err != nil || r.Written() != "2" || listed(store) != 0 {
 		t.Errorf("the later clone has %v, %v; the store %d records", r, err, listed(store))

@@ -111,6 +111,44 @@ func (t *Table) Records(group string, kind lease.Kind) (all []lease.Record) {
 	return all
 }
 
+// Read returns a record as it stands; nil: there is none.
+func (t *Table) Read(k lease.Key) lease.Record {
+	r, err := t.Store.Get(context.Background(), k)
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// Row returns the row of a shard; zero: there is none.
+func (t *Table) Row(group, shard string) lease.Row {
+	row, _ := t.Read(lease.Key{Group: group, Kind: lease.KindLease, Name: shard}).(lease.Row)
+	return row
+}
+
+// Plan returns the plan of a group; zero: there is none.
+func (t *Table) Plan(group string) lease.Plan {
+	plan, _ := t.Read(lease.Plan{Group: group}.Key()).(lease.Plan)
+	return plan
+}
+
+// Wishes returns the wishes of the operators of a group.
+func (t *Table) Wishes(group string) lease.Wishes {
+	wishes, _ := t.Read(lease.Wishes{Group: group}.Key()).(lease.Wishes)
+	wishes.Group = group
+	return wishes
+}
+
+// Seats returns the seats of a group.
+func (t *Table) Seats(group string) (seats []lease.Seat) {
+	for _, r := range t.Records(group, lease.KindSeat) {
+		if seat, is := r.(lease.Seat); is {
+			seats = append(seats, seat)
+		}
+	}
+	return seats
+}
+
 // Restore replaces the store: the table went back in time. From then on, listings that lag behind
 // show nothing of the former store.
 func (t *Table) Restore(s Store) { t.Store, t.past = s, nil }

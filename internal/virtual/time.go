@@ -52,6 +52,18 @@ func (t *Time) RunWhile(d time.Duration, goOn func() bool) {
 	t.now = until
 }
 
+// Until lets time pass, a step at a time, until cond holds. It returns how much has passed, and whether that is within the limit.
+func (t *Time) Until(limit, step time.Duration, cond func() bool) (took time.Duration, ok bool) {
+	from := t.now
+	for !cond() {
+		if t.now-from > limit {
+			return t.now - from, false
+		}
+		t.Run(step)
+	}
+	return t.now - from, true
+}
+
 func (t *Time) push(e timer) {
 	t.queue = append(t.queue, e)
 	h := t.queue

@@ -140,6 +140,59 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
+// A one is a worker that runs a script.
+type one struct {
+	virtual.Worker
+	*script
+}
+
+func (o *one) Step(in engine.Input) { o.Worker.Step(in) }
+func (o *one) Call(engine.Output)   {}
+func (o *one) Poll()                {}
+
+// TestWorkerEndsItsHandlers: a handler of a worker returns a while after it was told to wind down, at once when it is over,
+// and not at all if it is stuck.
+func TestWorkerEndsItsHandlers(t *testing.T) {
+	var clock virtual.Time
+	tenure := func(shard string) engine.Tenure { return engine.Tenure{Shard: shard, Generation: 1} }
+	o := &one{script: &script{wake: engine.Never}}
+	o.Process, o.Winds, o.Shell = virtual.Process{Time: &clock, Name: "o"}, time.Minute, o
+	o.Boot(0, func() virtual.Engine { return o.script })
+	o.next = []engine.Output{
+		engine.Start{Tenure: tenure("winds")}, engine.Start{Tenure: tenure("over")}, engine.Start{Tenure: tenure("runs")},
+		engine.Drain{Tenure: tenure("winds")}, engine.Over{Tenure: tenure("over")},
+	}
+	o.Step(engine.Tick{})
+	left := func() (names []string) {
+		for _, h := range o.Handlers {
+			names = append(names, h.Shard)
+		}
+		return names
+	}
+	for _, want := range [][]string{{"runs", "winds"}, {"runs"}} {
+		clock.Run(59 * time.Second)
+		if got := left(); !slices.Equal(got, want) {
+			t.Errorf("after %v these run: %q, want %q", clock.Now(), got, want)
+		}
+	}
+	if n := len(o.inputs); n != 4 || o.inputs[3] != "1m0s engine.Returned" {
+		t.Errorf("got %q", o.inputs)
+	}
+	o.next, o.Stuck = []engine.Output{engine.Over{Tenure: tenure("runs")}}, true
+	o.Step(engine.Tick{})
+	if took, ok := clock.Until(time.Minute, time.Second, func() bool { return len(o.Handlers) == 0 }); ok || took <= time.Minute {
+		t.Errorf("a stuck handler has returned after %v", took)
+	}
+	if !o.Return(tenure("runs"), true) || o.Return(tenure("runs"), true) || len(o.Handlers) > 0 {
+		t.Errorf("after it was made to return, these run: %q", left())
+	}
+	o.next = []engine.Output{engine.Start{Tenure: tenure("killed")}}
+	o.Step(engine.Tick{})
+	if o.Kill(); len(o.Handlers) > 0 {
+		t.Errorf("in a process that was killed these run: %q", left())
+	}
+}
+
 // TestHostKnowsItsHandlers: a handler is among the others from after its start until it is
 // removed, and a clone has handlers of its own.
 func TestHostKnowsItsHandlers(t *testing.T) {
@@ -196,6 +249,9 @@ func TestTable(t *testing.T) {
 	}
 	if want := (records{"a create true", "b create true"}); !reflect.DeepEqual(*seen, want) {
 		t.Errorf("the watcher saw %q", *seen)
+	}
+	if seats := table.Seats("g"); len(seats) != 2 || table.Read(a).(lease.Seat).Name != seats[0].Name || table.Plan("g").Revision != 0 || table.Row("g", "a").Generation != 0 || table.Wishes("g").Group != "g" {
+		t.Errorf("the table has the seats %v, %v as the first, and %v", seats, table.Read(a), table.Wishes("g"))
 	}
 	table.Unreadable = map[lease.Key]bool{a: true}
 	got := table.Serve(virtual.Sender{}, engine.Get{Key: a}).(engine.Got)

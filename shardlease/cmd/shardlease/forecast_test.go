@@ -42,8 +42,7 @@ type group struct {
 
 // A member is one worker.
 type member struct {
-	virtual.Process
-	virtual.Quiet
+	virtual.Worker
 	g    *group
 	max  int
 	sick bool // its handlers fail
@@ -84,7 +83,9 @@ func (g *group) write(w lease.Write, err error) lease.Record {
 }
 
 func (g *group) join() {
-	m := &member{g: g, Process: virtual.Process{Time: &g.Time, Name: fmt.Sprintf("host-%d", len(g.members))}}
+	m := &member{g: g}
+	m.Process = virtual.Process{Time: &g.Time, Name: fmt.Sprintf("host-%d", len(g.members))}
+	m.Winds = time.Millisecond
 	if g.IntN(3) == 0 {
 		m.max = 1 + g.IntN(6)
 	}
@@ -112,22 +113,11 @@ func (m *member) Call(o engine.Output) {
 func (m *member) Poll() {
 	m.Answer(0, engine.Source{Shards: m.g.shards, Complete: true, Answered: true})
 }
-func (m *member) Prepare(o engine.Prepare)                 { m.Answer(0, engine.Prepared{Shard: o.Shard.Name}) }
-func (m *member) Over(_ *virtual.Handler, o engine.Over)   { m.ends(o.Tenure, false) }
-func (m *member) Drain(_ *virtual.Handler, o engine.Drain) { m.ends(o.Tenure, false) }
+func (m *member) Prepare(o engine.Prepare) { m.Answer(0, engine.Prepared{Shard: o.Shard.Name}) }
 func (m *member) Start(_ *virtual.Handler, o engine.Start) {
 	if m.sick {
-		m.ends(o.Tenure, true)
+		m.Later(time.Millisecond, func() { m.Return(o.Tenure, true) })
 	}
-}
-
-// ends makes a handler return.
-func (m *member) ends(id engine.Tenure, failed bool) {
-	m.Later(time.Millisecond, func() {
-		if m.Handlers.Remove(id) {
-			m.Input(engine.Returned{Tenure: id, Failed: failed})
-		}
-	})
 }
 
 // Accepted compares each plan with the forecast of the moment at which it was opened. A plan without inputs keeps held
@@ -280,10 +270,7 @@ func (g *group) spoil(kind lease.Kind, may func(lease.Key) bool) {
 
 // wish replaces the wishes of operators.
 func (g *group) wish() {
-	stored := lease.Wishes{Group: "orders"}
-	if r, err := g.store.Get(g.t.Context(), stored.Key()); err == nil {
-		stored = r.(lease.Wishes)
-	}
+	stored := g.table.Wishes("orders")
 	var list []lease.Wish
 	for range g.IntN(5) {
 		w := lease.Wish{By: "ann", Subject: g.members[g.IntN(len(g.members))].Name}
