@@ -34,9 +34,7 @@ type limit struct {
 var limits = []limit{
 	{thing{methods, ""}, 45},
 	{thing{methods, "internal/engine.Engine"}, 37},     // a rule belongs into a part of the engine: the spine sees all of them
-	{thing{methods, "internal/engine_test.fleet"}, 46}, // an exception, until the fleets and hosts of the tests are one
 	{thing{length, ""}, 70},
-	{thing{length, "internal/engine_test.TestOldBeatDoesNotEndDoubt"}, 85}, // likewise: it has a host of its own
 	{thing{fileSize, ""}, 700},
 	{thing{surface, "checkpoint"}, 21},
 	{thing{surface, "rebalance"}, 24},
