@@ -78,9 +78,10 @@ func (s *shard) clone() *shard {
 
 // Hash returns the same for two engines that will do the same from now on, whenever now is:
 // instants, steps and reads count as how long ago they were. It may differ for engines that will.
-// It leaves out the faults, which only with a CommitTimeout change more than reports.
+// It leaves out the other faults, which only with a CommitTimeout change more than reports.
 func (e *Engine) Hash() uint64 {
-	return e.hash(e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
+	u := &e.faults.unread
+	return e.hash(u.on, u.failing[:], u.again, e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
 }
 
 // Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.

@@ -241,7 +241,7 @@ func (e *Engine) keepLeaving() {
 func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.lose(&e.seat, cause, err)
 	e.reads.forget()
-	e.peers, e.owners, e.follow, e.watch, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, sweep{next: Never}, draft{}
+	e.peers, e.owners, e.follow, e.watch, e.lag, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, lag{}, sweep{next: Never}, draft{}
 	e.turn.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
 	e.facts, e.wishes, e.news = facts{}, wishes{}, news{}
 }

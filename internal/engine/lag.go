@@ -72,6 +72,7 @@ func (l *lag) keep(t *turn, f *fleet, rows *facts) (look bool) {
 	}
 	switch {
 	case plan.Open:
+		l.stalls = nil // they were found under another plan
 		return false
 	case !late || plan.Revision == 0 || !f.minds(t):
 		*l = lag{}
@@ -99,7 +100,7 @@ func (f *facts) stalls(t *turn, of *fleet) (all []layout.Stall) {
 		}
 		for _, a := range target.Hold {
 			row := f.find(a.Shard)
-			if row == nil || row.owner != of.seat.me && of.peers.find(row.owner) == nil {
+			if row == nil || !row.over() && row.owner != of.seat.me && of.peers.find(row.owner) == nil {
 				all = append(all, layout.Stall{Worker: target.Incarnation, Shard: a.Shard})
 			}
 		}

@@ -195,8 +195,11 @@ func (e *Engine) sawRows(in Listed, begun order) {
 // if something does not fit the plan.
 func (e *Engine) swept() {
 	w, audit := &e.watch, e.sweep
-	e.sweep, e.facts.asked = audit.over(), audit.revision
-	e.sawRows(audit.found, max(e.facts.begun, 1)) // it may be old: no plan is made from it
+	e.sweep = audit.over()
+	if e.facts.begun <= audit.begun { // otherwise the rows were listed since, and the pages may be older than that listing
+		e.facts.asked = audit.revision
+		e.sawRows(audit.found, max(e.facts.begun, 1)) // begun stays what it was: no plan is made from these rows
+	}
 	if w.stands(audit.revision, audit.since.Add(-e.turn.cfg.TTL)) {
 		held := func(inc lease.Incarnation) bool { return inc == e.seat.me || e.peers.find(inc) != nil }
 		w.strays = e.facts.strays(&e.turn, &e.feed, held, e.declined)

@@ -48,6 +48,7 @@ func auditRest(rows int64) time.Duration {
 type sweep struct {
 	on       bool
 	since    Instant
+	begun    order         // the step in which it began: no page was sent before
 	revision int64         // of the plan that was known then
 	rest     time.Duration // after each page
 	page     read
@@ -77,7 +78,7 @@ func (w *sweep) keep(t *turn, plan lease.Plan, rows *read) {
 
 // begin starts an audit under the plan. Its first page is due after the rest of the audit before.
 func (w *sweep) begin(t *turn, plan lease.Plan) {
-	w.on, w.since, w.revision, w.rest = true, t.now.Mono, plan.Revision, auditRest(plan.Shards)
+	w.on, w.since, w.begun, w.revision, w.rest = true, t.now.Mono, t.step, plan.Revision, auditRest(plan.Shards)
 	w.list(t)
 }
 

@@ -302,7 +302,7 @@ func TestChangesOfALargeFleet(t *testing.T) {
 		{"all restart", restart, leaseTime + beat, leaseTime + beat, leaseTime + beat, 400, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for i := range fixture.Size(2, c.moments) {
+			for i := range fixture.Size(1, c.moments) {
 				f := settled(ofSixteen(), true)
 				f.chance = rand.New(rand.NewPCG(i, 7))
 				f.Run(time.Duration(i) * 700 * time.Millisecond)
