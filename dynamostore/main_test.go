@@ -3,7 +3,7 @@ package dynamostore
 import (
 	"testing"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 func TestMain(m *testing.M) { fixture.Main(m) }

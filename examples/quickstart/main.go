@@ -6,7 +6,7 @@
 // is killed; one is paused for longer than the lease time, in the middle of a checkpoint;
 // one leaves. On a terminal the table of owners is live; a pipe or a file gets plain lines.
 //
-// The story is in internal/story. Its file story.go has the Worker, its handler, a stream, and a
+// The story is in internal/proof/story. Its file story.go has the Worker, its handler, a stream, and a
 // sink that refuses stale writes.
 package main
 
@@ -17,7 +17,7 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/shardlease/shardlease-go/internal/story"
+	"github.com/shardlease/shardlease-go/internal/proof/story"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 

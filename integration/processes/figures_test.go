@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // A recovery is the time from the kill of a worker until all its shards are processed again.

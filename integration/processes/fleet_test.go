@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/integration/internal/local"
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 

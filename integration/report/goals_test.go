@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // A lot is a set of durations, zeros included.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // TestCostOfLinks measures what 1,000 quiet links cost the process that watches. The peers run in

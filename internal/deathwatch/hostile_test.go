@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // certified returns a configuration of TLS for a server on the loopback, and one for its peers.

@@ -80,7 +80,7 @@
 // # Reading order
 //
 // A new maintainer reads the seven events below first, each beside its conversation in
-// internal/transcript/testdata, then engine.go, common.go, seat.go and shard.go; for moves take.go, hold.go and give.go; for
+// internal/proof/transcript/testdata, then engine.go, common.go, seat.go and shard.go; for moves take.go, hold.go and give.go; for
 // plans fleet.go, watch.go, draft.go and peers.go; and the rest when it is needed. The opening comment of a file has the
 // states of its part, its callers and its invariants.
 //
@@ -98,7 +98,7 @@
 //
 // Each line has a part, what it does, and after the arrow the record that it writes, with the operation of
 // [lease.Op] and the transition of internal/protocol. A number is that of a conversation of real engines in
-// internal/transcript that shows the event. The operations and their conditions:
+// internal/proof/transcript that shows the event. The operations and their conditions:
 //
 //	create    there is no record under the key
 //	swap      the record is the one that was read: the same write id, and of a row the same counter

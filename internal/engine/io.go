@@ -12,8 +12,8 @@ import (
 )
 
 // The inputs and the outputs of an engine. The shell (package shardlease) gives it inputs and carries out its outputs.
-// So do the virtual worlds of the tests: internal/virtual, and internal/explore, internal/sim and
-// internal/scale, which are built on it.
+// So do the virtual worlds of the tests: internal/proof/virtual, and internal/proof/explore, internal/proof/sim and
+// internal/proof/scale, which are built on it.
 //
 // Used by New and Step, and by each part that returns outputs through turn.do. There is no state here.
 //

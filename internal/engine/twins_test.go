@@ -4,8 +4,8 @@ import (
 	"reflect"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/fixture"
-	"github.com/shardlease/shardlease-go/internal/virtual"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/virtual"
 )
 
 // A twinned engine is compared, now and then, with its clone: an engine is a value, so the clone

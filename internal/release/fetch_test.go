@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // TestRequiredCommitsAreOnMain: nested modules require the root module at commits that everybody can fetch. The

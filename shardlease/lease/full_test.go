@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/attr"
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 

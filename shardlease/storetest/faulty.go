@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/shardlease/shardlease-go/internal/storm"
+	"github.com/shardlease/shardlease-go/internal/proof/storm"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 

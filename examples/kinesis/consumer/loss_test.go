@@ -15,7 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/fakekinesis"
 	"github.com/shardlease/shardlease-go/examples/kinesis/internal/kpl"
 	"github.com/shardlease/shardlease-go/examples/kinesis/stream"
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/fixture"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
 // A Book records every call of a handler of one fleet. Gaps, overlaps and recoveries are computed from it, and never

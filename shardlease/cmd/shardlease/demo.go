@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardlease/shardlease-go/internal/story"
+	"github.com/shardlease/shardlease-go/internal/proof/story"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 

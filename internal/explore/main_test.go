@@ -1,9 +1,0 @@
-package explore_test
-
-import (
-	"testing"
-
-	"github.com/shardlease/shardlease-go/internal/fixture"
-)
-
-func TestMain(m *testing.M) { fixture.Main(m) }

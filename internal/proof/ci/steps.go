@@ -1,0 +1,298 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// The tools, at fixed versions. They are updated by hand, because a tool in go.mod would
+// raise the versions of what users import.
+const (
+	staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
+	actionlint  = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
+)
+
+// The path of the root module, and the folders of its largest neighbours.
+const (
+	root        = "github.com/shardlease/shardlease-go"
+	integration = "integration"
+	program     = "shardlease/cmd/shardlease"
+)
+
+// The packages of the long suites.
+const (
+	transitions = "./internal/proof/storm"
+	interleaved = "./internal/proof/explore"
+	engines     = "./internal/engine"
+	simulator   = "./internal/proof/sim"
+	largeFleets = "./internal/proof/scale"
+	broken      = "./internal/proof/mutants"
+	releases    = "./internal/release"
+	histories   = "./integration/histories"
+	processes   = "./integration/processes"
+	onDynamoDB  = "./integration/store"
+)
+
+// fast returns the steps that must pass for a pull request.
+func fast(modules []string) []step {
+	return append(checks(modules), fixes(modules), each("go test", modules, "go", "test", "./..."))
+}
+
+// full returns the steps that must pass on main. The three parts run side by side in .github/workflows.
+func full(modules []string) []step {
+	return slices.Concat(proof(modules), source(modules), servers(modules))
+}
+
+// proof returns the README's commands, and then the suites that attack the library in virtual time. The suites that have
+// found faults run at full size; the explorers and storms, which have found none, do so every night.
+func proof([]string) []step {
+	return []step{
+		{"the README's commands: go run ./examples/quickstart, go test ./...", func(out io.Writer) error {
+			quickstart := command{args: []string{"go", "run", "./examples/quickstart"}, show: results, last: 8}
+			if _, err := quickstart.run(out); err != nil {
+				return err
+			}
+			_, err := command{args: []string{"go", "test", "./..."}}.run(out)
+			return err
+		}},
+		{"the root module at full size, without what only the nightly run has at full size", func(out io.Writer) error {
+			packages, err := packagesOf(out, ".", func(name string) bool {
+				return !slices.Contains([]string{transitions, interleaved, engines, releases}, name)
+			})
+			if err != nil {
+				return err
+			}
+			// A package whose tests do not ask for the size has just been tested, and go test knows its result.
+			_, err = command{long: true, args: append([]string{"go", "test"}, packages...)}.run(out)
+			return err
+		}},
+		sample("exploration of transitions, 7,500 states a story", `states|FAIL|ok`,
+			transitions, "-run", "TestExplore", "-explore.states", "7500", "-v"),
+		sample("the real engines in every interleaving, up to 1,500 states a story", `FAIL|^ok`,
+			interleaved, "-explore.states", "1500", "-v"),
+		sample("storm, 10 seeds", `writes stored|FAIL|^ok`,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "10", "-v"),
+		test("the simulator: real engines in bad weather, until each kind of fault has happened 100 times", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
+		test("fleets of 100 workers, held to their bounds", results, 12,
+			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
+		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
+	}
+}
+
+// source returns the steps that check the source, and the tests with the race detector. Only the nightly run uses the
+// detector for the other modules: integration tests code that other packages test too, and the rest, which have few
+// goroutines of their own, take minutes to compile for it. The tests of the command need a terminal, so they are in servers.
+func source(modules []string) []step {
+	consumers := []string{"examples/dynamodbstreams", "examples/kinesis"}
+	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+		return slices.Contains(append(consumers, ".", integration, program), dir)
+	})
+	return append(checks(modules),
+		vulnerabilities(modules),
+		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
+		inEach("race detector, shuffled: the consumers", consumers, raceModule),
+		each("go test: the other small modules", others, "go", "test", "./..."),
+	)
+}
+
+// servers returns the steps that need DynamoDB Local, PostgreSQL, Kinesis or a terminal. Its first step installs and
+// starts the servers.
+func servers([]string) []step {
+	return []step{
+		provide,
+		each("go test: "+program, []string{program}, "go", "test", "./..."),
+		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
+		{"integration, one package after the other, without processes", func(out io.Writer) error {
+			packages, err := withoutProcesses(out)
+			if err != nil {
+				return err
+			}
+			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-count=1", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
+			return err
+		}},
+		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
+			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
+		test("processes, 12 killed and 12 frozen, in a group with buckets", results, 15,
+			processes, "-skip", "TestProcesses$|TestProcessWorker|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
+		test("processes with a deathwatch, 6 times killed", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
+		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
+	}
+}
+
+// provide installs and starts what the tests need, on a bare Debian machine as root.
+var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, and tmux", func(out io.Writer) error {
+	for _, script := range []string{"start-docker", "provide-tmux", "provide-image", "start-postgres"} {
+		if _, err := (command{args: []string{integration + "/" + script}}).run(out); err != nil {
+			return err
+		}
+	}
+	for name, value := range map[string]string{
+		// Tests that need a server or a terminal then fail without it, and are not skipped.
+		"SHARDLEASE_REQUIRE_DYNAMODB": "1", "SHARDLEASE_REQUIRE_POSTGRES": "1", "SHARDLEASE_REQUIRE_TMUX": "1",
+		"SHARDLEASE_POSTGRES": "postgres://postgres@127.0.0.1:54329/postgres?sslmode=disable",
+		// A machine that looks like a container to testcontainers reaches what it starts
+		// on its own loopback. The tests terminate their containers themselves.
+		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1", "TESTCONTAINERS_RYUK_DISABLED": "true",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}}
+
+// night returns the number of days since the beginning of 2026.
+func night() int { return int(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).Hours() / 24) }
+
+// nightly returns the steps that take hours. Each night uses seeds of its own; a failure
+// prints the seed, and every command is printed before it runs.
+func nightly(modules []string) []step {
+	seed := func(n int) string { return fmt.Sprint(n * night()) }
+	return []step{
+		provide, fixes(modules),
+		{"every test of the root module at full size", func(out io.Writer) error {
+			_, err := command{long: true, args: []string{"go", "test", "-count=1", "-timeout", "60m", "./..."}}.run(out)
+			return err
+		}},
+		{"race detector, shuffled: the calm packages and the simulator", func(out io.Writer) error {
+			args := []string{"-shuffle=on", "-timeout", "60m", simulator}
+			for _, name := range calm {
+				args = append(args, "./"+name)
+			}
+			return race(out, ".", args...)
+		}},
+		{"race detector, shuffled: integration", raceIntegration},
+		inEach("race detector, shuffled: the small modules", slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
+			return dir == "." || dir == integration
+		}), raceModule),
+		test("exploration, 400,000 states a story", results, 12,
+			transitions, "-run", "TestExplore", "-explore.states", "400000", "-v"),
+		test("the real engines in every interleaving, up to 700,000 states a story", results, 40,
+			interleaved, "-explore.states", "700000", "-parallel", "1", "-timeout", "3h", "-v"),
+		test("the simulator, 100,000,000 commits", results, 12,
+			simulator, "-run", "Rounds", "-sim.commits", "100000000", "-sim.from", seed(1_000_000), "-timeout", "3h", "-v"),
+		test("the simulator, weeks and months", results, 12,
+			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
+		test("1,000 sessions, each for 10 leases by name", results, 12,
+			simulator, "-run", "TestSessions", "-sim.rounds", "3", "-sim.from", seed(1_000), "-sim.sessions", "1000", "-sim.leases", "10", "-sim.most", "3m", "-timeout", "60m", "-v"),
+		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
+		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
+		test("storm, 1,000 seeds", results, 12,
+			transitions, "-run", "TestStorm$", "-storm.rounds", "1000", "-storm.seed", seed(1_000), "-timeout", "60m", "-v"),
+		test("histories on DynamoDB Local, 20,000 operations", results, 12,
+			histories, "-run", "TestHistories", "-history.ops", "20000", "-v"),
+		test("storm on DynamoDB Local", results, 12,
+			onDynamoDB, "-run", "TestStorm$", "-storm.lost", "10000", "-storm.seed", seed(1_000), "-timeout", "90m", "-v"),
+		test("processes, 150 killed and 150 frozen", results, 15,
+			processes, "-run", "TestProcesses$", "-process.kills", "150", "-process.stops", "150", "-process.seed", seed(1), "-timeout", "60m", "-v"),
+		test("processes with a deathwatch, 100 times killed, T = 10 s", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "60m"),
+		test("processes with a deathwatch, 100 times killed, T = 1 min", results, 8,
+			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "1m", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "90m"),
+		test("twelve processes for an hour", results, 15,
+			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
+		consumer("kinesis"), consumer("dynamodbstreams"),
+		fuzz("2m", modules),
+		// dynalite shares no code with DynamoDB Local. It has no transactions, so TestFence is left out.
+		{"the store's contract on dynalite", func(out io.Writer) error {
+			return suite(out, command{long: true, show: results, last: 12, args: []string{
+				integration + "/start-dynalite", "go", "test", onDynamoDB, "-run", "TestStore$|TestSameAsInMemory|TestStorm$", "-v"}})
+		}},
+	}
+}
+
+// checks returns the steps that check the source.
+func checks(modules []string) []step {
+	return []step{
+		{"gofmt", command{args: []string{"gofmt", "-l", "."}}.silent},
+		{"measure", func(out io.Writer) error { return measure(out, ".", false) }},
+		each("go vet", modules, "go", "vet", "./..."),
+		each("go mod tidy", modules, "go", "mod", "tidy", "-diff"),
+		each("staticcheck", modules, "go", "run", staticcheck, "./..."),
+		// Without shellcheck, which some machines lack: the result should be the same on all.
+		{"actionlint", command{args: []string{"go", "run", actionlint, "-shellcheck=", "-pyflakes="}}.silent},
+	}
+}
+
+// fixes returns a step that checks whether the source uses what the newest Go offers. It takes a minute and finds no fault,
+// so only pull requests and the nightly run have it.
+func fixes(modules []string) step {
+	return inEach("go fix", modules, func(out io.Writer, dir string) error {
+		return inModule(dir, "go", "fix", "-diff", "./...").silent(out)
+	})
+}
+
+// vulnerabilities returns a step that checks whether the modules reach known vulnerabilities. The plan fast does
+// without, because a vulnerability that was published last night is not the fault of a pull request.
+func vulnerabilities(modules []string) step {
+	scan := each("govulncheck", modules, "go", "run", govulncheck, "./...")
+	return step{scan.name, func(out io.Writer) error {
+		client := http.Client{Timeout: 10 * time.Second}
+		answer, err := client.Head("https://vuln.go.dev/index/db.json")
+		if err != nil {
+			fmt.Fprintln(out, "not checked:", err)
+			return nil
+		}
+		_ = answer.Body.Close()
+		return scan.do(out)
+	}}
+}
+
+// each returns a step that runs a command in every module.
+func each(name string, modules []string, args ...string) step {
+	return inEach(name, modules, func(out io.Writer, dir string) error {
+		_, err := inModule(dir, args...).run(out)
+		return err
+	})
+}
+
+// inEach returns a step that calls do for every module.
+func inEach(name string, modules []string, do func(out io.Writer, dir string) error) step {
+	return step{name, func(out io.Writer) error {
+		for _, dir := range modules {
+			if err := do(out, dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// test returns the step of one suite at full size. The step prints the lines that match show: the last ones, if last is
+// positive, or else all.
+func test(name string, show *regexp.Regexp, last int, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return suite(out, command{long: true, args: append([]string{"go", "test", "-count=1"}, args...), show: show, last: last})
+	}}
+}
+
+// sample returns the step of one suite, not at full size: the arguments set the size.
+func sample(name, show string, args ...string) step {
+	return step{name, func(out io.Writer) error {
+		return suite(out, command{args: append([]string{"go", "test"}, args...), show: only(show)})
+	}}
+}
+
+func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
+
+// results matches all lines of go test -v except those that report that a test begins or
+// continues.
+var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
+
+// consumer returns a step that runs an example end to end on local servers.
+func consumer(stream string) step {
+	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
+		return suite(out, command{
+			dir: "examples/" + stream, show: results, last: 30,
+			args: []string{"./run-local", "go", "test", "-count=1", "-run", "EndToEnd", "-timeout", "8m", "-v", "."},
+		})
+	}}
+}

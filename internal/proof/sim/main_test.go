@@ -1,0 +1,9 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }

@@ -1,9 +1,0 @@
-package scale
-
-import (
-	"testing"
-
-	"github.com/shardlease/shardlease-go/internal/fixture"
-)
-
-func TestMain(m *testing.M) { fixture.Main(m) }
