@@ -27,8 +27,8 @@ import (
 //	go test ./integration/processes -run TestRecords -v -process.judge FILE
 
 var (
-	processKills   = flag.Int("process.kills", fixture.Size(1, 3), "how often TestProcesses kills a worker")
-	processStops   = flag.Int("process.stops", fixture.Size(1, 3), "how often TestProcesses stops a worker")
+	processKills   = flag.Int("process.kills", 0, "how often TestProcesses kills a worker; 0: by the size of the tests")
+	processStops   = flag.Int("process.stops", 0, "the same for stops")
 	processSeed    = flag.Uint64("process.seed", 1, "seed of the schedule of attacks")
 	processSoak    = flag.Duration("process.soak", 0, "how long TestProcessesSoak runs; 0: it is skipped")
 	processWorkers = flag.Int("process.workers", 12, "number of workers in TestProcessesSoak")
@@ -67,7 +67,7 @@ func testProcesses(t *testing.T, buckets int) {
 		seed: *processSeed, faults: 0.02, register: true, fences: true, buckets: buckets,
 	})
 	f.whole()
-	for kills, stops, n := *processKills, *processStops, 0; kills+stops > 0 && !t.Failed(); n++ {
+	for kills, stops, n := fixture.Or(*processKills, 1, 3), fixture.Or(*processStops, 1, 3), 0; kills+stops > 0 && !t.Failed(); n++ {
 		switch {
 		case n%5 == 4:
 			f.isolate(pauseNumber(n / 5))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -20,7 +21,7 @@ import (
 // Invariant: the read of a row may fail because of that row, or because single reads are denied. Before such reads count,
 // all rows are listed; if that passes, the listing shows what the reads would have.
 
-var errUnread = errors.New("reads of the table fail")
+var errUnread = errors.New(protocol.Unread)
 
 // An unread is that fault.
 type unread struct {

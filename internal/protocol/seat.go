@@ -10,6 +10,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// Unread is why a worker is unwell whose heartbeats are stored and whose reads of the table fail.
+const Unread = "reads of the table fail"
+
 // Sit creates a seat. The seat is confirmed by its first heartbeat.
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)

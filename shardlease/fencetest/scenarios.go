@@ -83,7 +83,7 @@ func (s *stage) twoShards() error {
 	return one.accepts(ofOne[1])
 }
 
-// numbers: generations are 64-bit numbers. Real ones are large, such as 911881078308865.
+// numbers: generations are 64-bit numbers. Real ones are large, such as 3559528142471169.
 func (s *stage) numbers() error {
 	if s.sink.Grant != nil {
 		return nil // Play does not choose the generations

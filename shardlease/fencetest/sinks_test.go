@@ -122,7 +122,7 @@ func leased(*T) Sink {
 		Effects: db.list,
 		Grant: func(ctx context.Context, shard, owner string) (f Fence, err error) {
 			err = db.tx(ctx, func() error {
-				f = Fence{shard, owner, db.fences[shard].Generation + 911881078308865}
+				f = Fence{shard, owner, db.fences[shard].Generation + 3559528142471169}
 				db.fences[shard] = f
 				return nil
 			})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/protocol"
 )
 
 // defaultPrepare is the default of a move's preparation. No record shows that a worker prepares.
@@ -65,8 +67,11 @@ func (f *findings) unwell(w *record) {
 	if !h.UnwellSince.IsZero() {
 		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(f.At, h.UnwellSince).D), w.Health)
 	}
-	f.warn(CodeUnwellWorker, level(all), w.Seat.Name, text,
-		fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s --why \"…\"` moves its shards away first.", quoted(w.Seat.Name)))
+	advice := fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s --why \"…\"` moves its shards away first.", quoted(w.Seat.Name))
+	if h.Unwell == protocol.Unread {
+		advice = "Repair its permissions or its network. Do not restart it: it works on what it holds, and could not claim that again."
+	}
+	f.warn(CodeUnwellWorker, level(all), w.Seat.Name, text, advice)
 }
 
 // leaving reports a worker that shuts down and gives up no shards.

@@ -76,7 +76,7 @@ func workerIncidents() []incident {
 				}
 			})
 		},
-		mend: func(s *scene) { s.kill("b"); s.join("b") }, // a restart
+		mend: func(s *scene) { s.worker("b").OnList(nil) },
 		over: time.Minute,
 	}, {
 		code: inspect.CodeUnwellWorker, level: "WARN", watch: 0, within: time.Minute, // it is replaced
