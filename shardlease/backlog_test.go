@@ -61,13 +61,13 @@ func slow(step time.Duration) func(*shardlease.Worker) {
 }
 
 // many is how many shards the worker of backlog has.
-var many = fixture.Size(500, 2000)
+func many() int { return fixture.Size(500, 2000) }
 
 // backlog runs a worker on many new shards. With 2,000, the worker needs 13 s of CPU time for the answers
 // to the creations of their rows, and 13 s for the answers to the claims.
 func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *member {
 	t.Helper()
-	names := make([]string, many)
+	names := make([]string, many())
 	for i := range names {
 		names[i] = fmt.Sprintf("shard-%04d", i)
 	}
@@ -89,12 +89,12 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 			return serve(ctx, tn)
 		})
 		for range 60 {
-			if time.Sleep(time.Second); int(started.Load()) == many {
+			if time.Sleep(time.Second); int(started.Load()) == many() {
 				break
 			}
 		}
-		if n := int(started.Load()); n != many {
-			t.Errorf("%d of %d tenures have started", n, many)
+		if n := int(started.Load()); n != many() {
+			t.Errorf("%d of %d tenures have started", n, many())
 		}
 		if lost := m.of(event.Lost); len(lost) > 0 {
 			t.Errorf("seat lost %d times: %v", len(lost), lost[0])
@@ -109,7 +109,7 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 // of the running handlers end after 13 ms; before, they ended after 6.4 s.
 func TestStopComesBeforeABacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		told, began := make(chan time.Time, many), make(chan bool, many)
+		told, began := make(chan time.Time, many()), make(chan bool, many())
 		m := backlog(t, new(memstore.Store), func(ctx context.Context, tn *shardlease.Tenure) error {
 			began <- true
 			<-ctx.Done()
@@ -134,8 +134,8 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		all := make(chan struct{})
-		returns := make(map[string]chan struct{}, many)
-		for i := range many {
+		returns := make(map[string]chan struct{}, many())
+		for i := range many() {
 			returns[fmt.Sprintf("shard-%04d", i)] = make(chan struct{})
 		}
 		m := backlog(t, store, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -147,7 +147,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 		time.Sleep(time.Minute) // until all tenures have started
 		close(all)
 		synctest.Wait()
-		for i := many - 1; i >= 0; i-- {
+		for i := many() - 1; i >= 0; i-- {
 			close(returns[fmt.Sprintf("shard-%04d", i)])
 		}
 		time.Sleep(2 * time.Minute)
@@ -158,7 +158,7 @@ func TestNoReturnWithoutItsMarks(t *testing.T) {
 				t.Fatalf("mark lost: %v", row)
 			}
 		}
-		if len(rows) != many || err != nil {
+		if len(rows) != many() || err != nil {
 			t.Errorf("listed %d rows, error %v", len(rows), err)
 		}
 	})

@@ -41,6 +41,7 @@
 //	leave.go     a graceful shutdown
 //	health.go    whose fault a failure is, and whether the worker can work
 //	faults.go    faults that last, and their reports
+//	unread.go    the fault that reads fail while heartbeats are stored
 //
 //	the shards of this worker:
 //	follow.go    its target: what the plan assigns to it
@@ -58,6 +59,7 @@
 //	watch.go     when the next plan is due
 //	fleet.go     joins the seats and the plan: which workers watch, plan, and have a seat
 //	peers.go     the other workers' seats: who is alive, who is late, evictions
+//	lag.go       workers that beat and do not follow the plan
 //	proof.go     connections to the other workers, which may prove that one is dead
 //	duty.go      which workers watch the seats of a large fleet, and the tick
 //	owners.go    the seats of owners that are read one by one
@@ -256,6 +258,8 @@
 //	        evicted                    T since then; a watcher behind others somewhat later
 //	proof   evicted                    at once after a proof, 100 ms for each watcher before this one that lives
 //	        address is hidden          10 T after an eviction while the lease was valid
+//	lag     a worker lags              3 heartbeat intervals of the first watcher under an older plan
+//	unread  reads fail                 3 heartbeat intervals without a read of one kind that passes
 //	duty    tick                       T/3, less up to a tenth
 //	        another worker takes over  2.75 to 3.75 heartbeat intervals after the last tick
 //	watch   seats stand still          0.5 s without a change, but a plan waits at most 2 s

@@ -141,8 +141,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	if d.unplanned() {
 		d.opening.Planner = rebalance.Even{}.Name() // it has made this plan
 	}
-	// The new revision is above all that anybody has seen: workers ignore a lower one, for example after the plan was
-	// deleted or the table restored.
+	// The new revision is above all that anybody follows, and above all targets: workers ignore a lower one, for example
+	// after the plan was deleted or the table restored.
 	for _, s := range in.Seats {
 		d.opening.Known = max(d.opening.Known, s.Revision)
 	}

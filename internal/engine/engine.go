@@ -146,10 +146,10 @@ func (e *Engine) live() {
 	if !reports {
 		e.faults.unlisted.lower(t)
 	}
-	// A shard that is no longer assigned stays declined while this worker's source lacks it: no plan gives it back.
+	// A shard that is no longer assigned stays declined while this worker's source lacks it, or while its reads fail: no plan
+	// gives it back.
 	e.news.drop(t, func(n lease.News) bool {
-		return n.Kind == lease.NewsDeclined &&
-			!e.shards.declines(t, n.Shard, e.resting(), &e.feed) && !e.feed.bars(t, n.Shard)
+		return n.Kind == lease.NewsDeclined && !e.faults.unread.on && !e.declines(n.Shard) && !e.feed.bars(t, n.Shard)
 	})
 	if e.fleet.sessions && e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // a group of sessions has no plan: no successor will come
@@ -216,8 +216,14 @@ func (e *Engine) fails() bool {
 		e.duty.swap.try.tries > 0 || e.wishes.swap.try.tries > 0 || e.follow.reading.try.tries > 0
 }
 
-// resting reports whether this worker takes no shard at present.
-func (e *Engine) resting() bool { return e.health.resting(&e.turn) || e.faults.unread.on }
+// declines reports whether this worker cannot have the shard at present.
+func (e *Engine) declines(name string) bool {
+	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn), e.faults.unread.on, &e.feed)
+}
+
+// needsRows reports whether this worker waits for a listing of all rows, to plan or to find what a worker that lags does not
+// take.
+func (e *Engine) needsRows() bool { return e.lag.asked > 0 || e.draft.phase == gathering }
 
 // replaceable reports whether another worker could take over the shards of this one.
 func (e *Engine) replaceable() bool { return e.seat.capable() && !e.leave.on && e.others() }
@@ -262,7 +268,7 @@ func (e *Engine) blame(s *shard) {
 		return
 	}
 	for _, s := range e.shards.all {
-		if e.shards.declines(t, s.name, true, &e.feed) {
+		if e.shards.declines(t, s.name, true, false, &e.feed) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}
@@ -433,7 +439,7 @@ func (e *Engine) reconcile() {
 	lacked := func(name string) bool { return recent && e.facts.find(name) == nil }
 	doubted := e.shards.follow(t, e.seat.me, &e.follow.target, lacked, &e.feed)
 	for _, s := range e.shards.all {
-		if s.aim.mine && e.shards.declines(t, s.name, e.resting(), &e.feed) {
+		if s.aim.mine && e.declines(s.name) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
 		}
 	}

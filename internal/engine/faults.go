@@ -27,8 +27,9 @@ import (
 // keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
 // was met.
 //
-// Only the fault of commits changes what the worker does: if it can renew its seat and write no row, it gives its
-// seat up (common.surrender), because others may be able to write the rows. The other faults are only reported.
+// Two faults change what the worker does. If it can renew its seat and write no row, it gives its seat up
+// (common.surrender), because others may be able to write the rows. If its reads fail, it declines what it does not hold
+// (unread.go). The other faults are only reported.
 //
 // Invariant: a fault that was reported is reported as over when it ends, unless the engine is done.
 // Invariant: a worker gives up its seat only when its handlers have returned or were cut, and when another worker may

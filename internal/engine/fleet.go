@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -71,15 +72,18 @@ func (f *fleet) reporter() bool {
 }
 
 // lives reports of a worker whether its heartbeats come in time, as this worker has listed them, and nothing proves that
-// it is dead; and whether its seat says that its source does not answer. A worker that has just been named a watcher has
+// it is dead; and whether its seat says that its source or its reads do not answer. A worker that has just been named a watcher has
 // not listed the seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 	if inc == f.seat.me {
-		return true, f.seat.row.Health.NoSource
+		return true, blinded(f.seat.row.Health)
 	}
 	p := f.peers.find(inc)
-	return f.peers.seen == 0 || p != nil && !p.suspect && f.proofs.of(inc) == nil, p != nil && p.seat.Health.NoSource
+	return f.peers.seen == 0 || p != nil && !p.suspect && f.proofs.of(inc) == nil, p != nil && blinded(p.seat.Health)
 }
+
+// blinded reports whether a worker cannot see the source or the table: others should watch before it.
+func blinded(h lease.Health) bool { return h.NoSource || h.Unwell == protocol.Unread }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
 // small fleet every worker, because a holder that has nothing to commit finds out in no other way

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/proof/virtual"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -147,7 +148,7 @@ func TestBackoffIsBounded(t *testing.T) {
 		}
 		from := time.Now()
 		outs, _ := e.Step(moment(), in)
-		if took := time.Since(from); took > 100*time.Millisecond {
+		if took := time.Since(from); took > fixture.Size(5*time.Second, 100*time.Millisecond) { // a busy machine may take some
 			t.Errorf("a step took %v: %T", took, in)
 			return
 		}

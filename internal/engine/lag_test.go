@@ -1,14 +1,13 @@
 package engine_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
-	"github.com/shardlease/shardlease-go/internal/proof/virtual"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -17,7 +16,8 @@ import (
 
 // TestWorkerThatDoesNotFollow: reads of one worker fail, all or those of one kind, while its writes pass, and another worker
 // leaves or dies. Others have the shards that the plan gives to the first one within a lease time, a heartbeat and two
-// seconds of the plan that gives them. It keeps what it holds, and says on its seat and by an event that it is unwell. When its reads pass again it gets its share.
+// seconds of the plan that gives them. It keeps what it holds, and says on its seat and by an event that it is unwell. When
+// its reads pass again it gets its share.
 func TestWorkerThatDoesNotFollow(t *testing.T) {
 	t.Parallel()
 	for name, kinds := range map[string][]lease.Kind{
@@ -79,6 +79,67 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
+// TestDeafWorkersAreLeft: two of three workers cannot read rows, and the third dies, or one of the two. Nobody writes plan
+// after plan. A worker that can read takes the free shards; if there is none, they wait until reads pass.
+func TestDeafWorkersAreLeft(t *testing.T) {
+	for _, victim := range []int{0, 2} {
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		f.Run(f.config.Audit)
+		f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool { return n != f.nodes[2] && reads(o) == lease.KindLease })
+		f.Run(time.Minute)
+		before := f.plan().Revision
+		f.nodes[victim].Kill()
+		f.until(time.Minute, func() bool { return !f.held() })
+		f.Run(10 * time.Minute)
+		if plans := f.plan().Revision - before; plans > 10 || victim == 0 && !f.held() {
+			t.Errorf("%s dies: %d plans; held: %v", f.nodes[victim].Name, plans, f.counts())
+		}
+		f.deaf = nil
+		f.until(time.Minute, f.even)
+	}
+}
+
+// TestDeafFirstWatcher: the first watcher of a large fleet cannot read. Others list the source, plan, and mind workers that
+// lag.
+func TestDeafFirstWatcher(t *testing.T) {
+	t.Parallel()
+	for _, kinds := range fixture.Sample(2, [][]lease.Kind{{lease.KindSeat}, {lease.KindTarget}, {lease.KindLease}, {lease.KindSeat, lease.KindTarget, lease.KindLease}}) {
+		f := newFleet(t, 48, 12, rebalance.Eager)
+		parent, dies := f.others()[1].Handlers[0].Shard, f.others()[2]
+		f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "child", Parents: []string{parent}})
+		f.Run(f.config.Audit)
+		f.loseReads(kinds, f.watchers()[0])
+		f.Run(time.Minute)
+		limit := f.config.Poll + leaseTime + beat + 2*time.Second
+		f.end(parent)
+		f.until(limit, func() bool { return f.processed("child") })
+		f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "new"})
+		f.until(limit, func() bool { return f.processed("new") })
+		dies.Kill()
+		f.source.Shards = slices.DeleteFunc(slices.Clone(f.source.Shards), func(s engine.Shard) bool { return s.Name == parent }) // it is finished
+		f.until(2*leaseTime+beat+2*time.Second, f.held)
+	}
+}
+
+// TestAuditsFail: the listings of all rows fail, and single reads pass. No worker needs them, so none is unwell; and when one
+// dies, the others take its shards.
+func TestAuditsFail(t *testing.T) {
+	f := newFleet(t, 12, 3, rebalance.Eager)
+	f.fail(10*time.Millisecond, func(_ *member, o engine.Output) bool {
+		list, is := o.(engine.List)
+		return is && list.Query.Kind == lease.KindLease
+	})
+	f.Run(10 * time.Minute)
+	for _, n := range f.up() {
+		if told := n.reports(event.Unwell); len(told) > 0 {
+			t.Errorf("%s: %v", n.Name, told)
+		}
+	}
+	f.nodes[1].Kill()
+	f.until(time.Minute, func() bool { return !f.held() })
+	f.until(leaseTime+beat+2*time.Second, f.held)
+}
+
 // TestSeatThatOnlyBeats: a seat is there whose worker follows no plan: it is of another version, or stuck. Others take its
 // share within two lease times.
 func TestSeatThatOnlyBeats(t *testing.T) {
@@ -129,13 +190,9 @@ func TestSlowReaderKeepsItsShards(t *testing.T) {
 
 // loseReads lets reads of these kinds fail.
 func (f *fleet) loseReads(kinds []lease.Kind, nodes ...*member) {
-	f.deaf = func(n *member, o engine.Output) bool {
-		if !slices.Contains(nodes, n) || !slices.Contains(kinds, reads(o)) {
-			return false
-		}
-		n.Answer(10*time.Millisecond, virtual.Unanswered(o, errors.New("no answer")))
-		return true
-	}
+	f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool {
+		return slices.Contains(nodes, n) && slices.Contains(kinds, reads(o))
+	})
 }
 
 // reads returns the kind of records that a call reads; 0: it is no read.

@@ -69,8 +69,14 @@ func (e *Engine) listed(in Listed) {
 	case of == &r.rows:
 		most = 4
 	}
-	e.faults.unread.saw(t, of.kind, in.Err)
+	// An audit that fails keeps nobody from working.
+	if in.Err == nil || of.kind != lease.KindLease || e.needsRows() {
+		e.faults.unread.saw(t, of.kind, in.Err)
+	}
 	if !of.answered(t, r.away, most, in.Err) {
+		if of == &r.rows && e.duty.light { // only unread wants it, and will again
+			of.wanted = false
+		}
 		if !e.faults.rows.waits(t, in.Err) {
 			t.failedNow("", in.Err)
 		}
@@ -189,6 +195,9 @@ func (e *Engine) sawRows(in Listed, begun order) {
 	e.shards.saw(t, e.seat.me, in, begun, func(name string) bool { return e.facts.find(name) != nil })
 	e.retire()
 	e.shards.tendAll(t)
+	if t.large && e.duty.light && !e.watching() { // it has listed them only to find out whether it can read
+		e.facts = facts{}
+	}
 }
 
 // swept takes the rows as an audit has found them in a large fleet. The next plan asks workers to read their rows again

@@ -18,7 +18,7 @@ import (
 var sickFor = flag.Duration("sick.for", 0, "for how long all workers of TestAllSick are sick")
 
 // watched is how long most tests watch a fleet with sick workers: an hour, or ten minutes in a sample.
-var watched = fixture.Size(10*time.Minute, time.Hour)
+func watched() time.Duration { return fixture.Size(10*time.Minute, time.Hour) }
 
 // TestSickWorkerCostsNothing: four workers are well, and one joins whose handlers fail at once. In
 // an hour no shard is quarantined, none is unprocessed for longer than two minutes in sum, and an
@@ -31,7 +31,7 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 		c.recovers(5 * time.Second)
 		c.count()
 		c.join("e")
-		c.run(watched)
+		c.run(watched())
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("e")
@@ -55,7 +55,7 @@ func TestSickWorkerOfASmallGroup(t *testing.T) {
 			c.recovers(5 * time.Second)
 			c.count()
 			c.join("b")
-			c.run(watched)
+			c.run(watched())
 			c.noneAside()
 			c.lostAtMost(2 * time.Minute)
 			c.diagnosed("b")
@@ -108,7 +108,7 @@ func TestTwoSickOfFive(t *testing.T) {
 		c.run(time.Minute)
 		c.count()
 		c.fails = sick("b", "d")
-		c.run(watched)
+		c.run(watched())
 		c.noneAside()
 		c.lostAtMost(2 * time.Minute)
 		c.diagnosed("b", "d")
@@ -184,7 +184,7 @@ func TestSickWorkersOfALargeFleet(t *testing.T) {
 			c.run(time.Minute)
 			c.count()
 			c.fails = sick("b", "k")
-			c.run(watched / 2)
+			c.run(watched() / 2)
 			c.noneAside()
 			c.lostAtMost(2 * time.Minute)
 			c.diagnosed("b", "k")
@@ -275,7 +275,7 @@ func TestStallsMakeUnwell(t *testing.T) {
 	c.fails, c.lasts = sick("e"), func(string, string) time.Duration { return 24 * time.Hour }
 	c.count()
 	c.join("e")
-	c.run(watched)
+	c.run(watched())
 	c.noneAside()
 	c.diagnosed("e")
 	c.lostAtMost(6 * time.Minute)

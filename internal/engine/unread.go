@@ -51,7 +51,7 @@ func (f *unread) keep(t *turn, rows *read) {
 			continue
 		case lease.Kind(kind) == lease.KindLease && rows.try.tries == 0:
 			if due := max(at.Add((mostLag-1)*t.beat), f.again); !t.before(due) && !rows.sent {
-				rows.wanted, f.again = true, t.now.Mono.Add(t.cfg.Audit)
+				rows.wanted, f.again = true, t.now.Mono.Add(t.jitter(t.cfg.Audit))
 			}
 		default:
 			since = min(since, at)
