@@ -57,7 +57,7 @@ func runInside(t *testing.T) {
 		t.Skip("needs root, to make network namespaces")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Env = append(os.Environ(), insideVariable+"=1")
 	out, err := cmd.CombinedOutput()
 	switch {
@@ -90,8 +90,8 @@ type machine struct {
 // newMachine starts the n-th machine.
 func newMachine(t *testing.T, n int) *machine {
 	t.Helper()
-	cmd := exec.Command("sh")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd := exec.Command("sh") // it ends with its input, also if this process is killed
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -109,6 +109,7 @@ func newMachine(t *testing.T, n int) *machine {
 	})
 	m := &machine{gateway: fmt.Sprintf("10.77.%d.1", n), address: fmt.Sprintf("10.77.%d.2:7946", n), in: in, out: bufio.NewScanner(out)}
 	shell(t, fmt.Sprintf("ip link add w%d type veth peer name w netns %d && ip addr add 10.77.%d.1/24 dev w%[1]d && ip link set w%[1]d up", n, cmd.Process.Pid, n))
+	m.run(t, "trap 'kill -9 $peer' EXIT")
 	m.run(t, fmt.Sprintf("ip link set lo up; ip addr add 10.77.%d.2/24 dev w; ip link set w up; ip route add default via 10.77.%[1]d.1", n))
 	return m
 }

@@ -69,7 +69,7 @@ func (c *common) step(of spine, mine *seat, now Moment, in Input) (out []Output,
 	return t.out, t.wake
 }
 
-// Done reports whether everything is given up: after a [Stop], or by a session because the group is one of workers. The
+// Done reports whether everything is given up: after a [Stop], or because the group is of the other kind. The
 // handlers may still run, if they ignore their contexts.
 func (c *common) Done() bool { return c.leave.done }
 

@@ -79,7 +79,7 @@ func (d *draft) begin(t *turn, plan lease.Plan) {
 	*d = draft{phase: gathering, begun: t.step, plan: plan, rows: fresh, all: fresh}
 }
 
-// A gathered is what comes of a draft when everything is read.
+// A gathered is the result of draft.gather.
 type gathered uint8
 
 const (
@@ -110,8 +110,8 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	case !d.rows && len(layout.Torn(in.facts.pages.all)) > 0: // they do not show what anybody holds
 		d.rows = true
 		return lacking
-	// A seat has no room for all its news, or news that other planners had does not stand on any seat any more: a listing
-	// of the rows shows the rest.
+	// Some news is missing: a seat has no room for all of it, or another planner has read it and it has left the seat. The
+	// rows show the rest.
 	case !in.blind && in.facts.begun < d.begun && (slices.ContainsFunc(in.Seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }) ||
 		in.facts.behind(in.Me.Incarnation, in.feed, in.plan)):
 		return lacking

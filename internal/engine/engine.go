@@ -200,7 +200,7 @@ func (e *Engine) says() lease.Says {
 func (e *Engine) report() {
 	f, t := &e.faults, &e.turn
 	e.scan(e, &e.seat)
-	f.unread.keep(t, &e.reads.rows)
+	f.unread.keep(t, e.seat.me, &e.reads.rows)
 	f.keepStale(t, &e.fleet)
 	if f.misjudged.on && !t.before(e.seat.hidden) {
 		f.misjudged.lower(t)

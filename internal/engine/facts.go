@@ -245,10 +245,9 @@ func (f *facts) obsolete(source *feed) (names []string) {
 	return names
 }
 
-// strays returns the shards whose workers have to read their rows again, as an audit has found the rows: those of the plan
-// without a living owner, which somebody has taken away by hand without that their worker knows; and held ones that the
-// source has ceased to list, because in a large fleet only the first watcher polls. Owners are asked once for each shard.
-// lives reports whether an owner has a seat, declined whether a worker says that it cannot have the shard.
+// strays returns the shards whose workers have to read their rows again, after an audit. There are two kinds: shards of the
+// plan without a living owner, which somebody has taken from their workers by hand; and held shards that the source has
+// ceased to list, because in a large fleet only the first watcher polls. Each owner is asked once. lives reports whether an owner has a seat, declined whether a worker says that it cannot have the shard.
 func (f *facts) strays(
 	t *turn, source *feed, lives func(lease.Incarnation) bool, declined func(shard string) bool,
 ) (all []string) {
@@ -438,13 +437,13 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 	return all, unknown
 }
 
-// behind reports whether a child waits for a parent that may be finished without this worker's knowledge: the plan does
+// behind reports whether a child waits for a parent that may be finished without this worker knowing it: the plan does
 // not place the parent, because another worker has finished it and planned before this worker read that news.
 func (f *facts) behind(me lease.Incarnation, source *feed, plan lease.Plan) bool {
 	if f.begun == 0 || f.fresh(plan) {
 		return false
 	}
-	passed := func(name string) bool {
+	mayBeFinished := func(name string) bool {
 		of, src := f.find(name), source.find(name)
 		switch {
 		case f.isPlaced(name):
@@ -455,6 +454,6 @@ func (f *facts) behind(me lease.Incarnation, source *feed, plan lease.Plan) bool
 		return src != nil && src.listed && plan.By.Incarnation != me && f.ready(src.Parents, source) // it would be placed
 	}
 	return slices.ContainsFunc(source.shards, func(s sourced) bool {
-		return s.listed && !f.isPlaced(s.Name) && f.find(s.Name) == nil && slices.ContainsFunc(s.Parents, passed)
+		return s.listed && !f.isPlaced(s.Name) && f.find(s.Name) == nil && slices.ContainsFunc(s.Parents, mayBeFinished)
 	})
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Workers that beat and do not follow the plan: their reads fail, they are stuck, or they are of a version that has no
-// plan. Such a worker keeps what it holds. But the free shards of its target have no worker, and the plan says that they
-// have one.
+// Workers that send heartbeats and do not follow the plan: their reads fail, they are stuck, or they are of a version that
+// has no plan. Such a worker keeps what it holds. But the plan assigns free shards to it, and it does not claim them.
 //
 //	its seat names an older revision → lags for three heartbeats → the rows are listed → no such shard
 //	                                                                                   → stalls: a plan is due
@@ -22,8 +21,8 @@ import (
 // Invariant: only a listing of the rows that began under the present plan, and when the worker had lagged for so long, makes
 // stalls.
 
-// mostLag is for how many heartbeats of its planner a worker may lag: one to see the plan and one to say so, and one to
-// spare.
+// mostLag is for how many heartbeat intervals of this worker another may lag: one to see the plan, one to publish that, one
+// to spare.
 const mostLag = 3
 
 // A lag is the search for the free shards of workers that lag.
@@ -55,8 +54,8 @@ func (p *peer) lagged(t *turn) bool {
 	return p != nil && p.lags > 0 && !t.before(p.lags.Add(mostLag*t.beat))
 }
 
-// minds reports whether this worker looks for the shards of workers that lag: the first watcher that lives and does not
-// lag itself.
+// minds reports whether this worker looks for the shards of lagging workers: it is the first watcher that is alive and
+// neither lags nor is blind itself.
 func (f *fleet) minds(t *turn) bool {
 	return f.watching() && f.duty.rank(f.seat.me, func(inc lease.Incarnation) (lives, blind bool) {
 		lives, blind = f.lives(inc)
@@ -68,7 +67,7 @@ func (f *fleet) minds(t *turn) bool {
 func (l *lag) keep(t *turn, f *fleet, rows *facts) (look bool) {
 	plan, late := &f.watch.plan, false
 	for i := range f.peers.all {
-		late = f.peers.all[i].lagged(t) || late // each sets when to look again
+		late = f.peers.all[i].lagged(t) || late // each call also sets when the engine runs again
 	}
 	switch {
 	case plan.Open:
@@ -92,7 +91,7 @@ func (l *lag) keep(t *turn, f *fleet, rows *facts) (look bool) {
 	return false
 }
 
-// stalls returns the shards of workers that lag which nobody holds.
+// stalls returns the shards that are assigned to lagging workers and that nobody holds.
 func (f *facts) stalls(t *turn, of *fleet) (all []layout.Stall) {
 	for _, target := range layout.Join(f.pages.all) {
 		if !of.peers.find(target.Incarnation).lagged(t) {

@@ -23,7 +23,8 @@ import (
 // mostExamples is how many shards without a worker the plan names.
 const mostExamples = 10
 
-// A stage is all that a plan is made from. gather fills it, and the assignment only reads it.
+// A stage is all that a plan is made from. Engine.gather makes it, draft.gather adds the targets and the standing wishes, and survey adds
+// the shards. Later steps only read it.
 type stage struct {
 	layout.Input // its shards are those that survey finds
 

@@ -18,7 +18,8 @@ import (
 //
 // Called by take with each answer: listed; and by live: keepReading.
 //
-// Invariant: a listing that may lag behind shows no older plan than the known one, and no seat that is gone.
+// Invariant: a listing that may lag behind never replaces the known plan by an older one, and never brings back a seat that
+// is gone.
 
 // keepReading sends the listings that are due. Watchers list the seats; the other workers, and all of a large fleet, read
 // the plan by a listing of one record. Owners that have something to give look for requests.

@@ -64,8 +64,12 @@ func (in *Input) Says(at int, shard string, kinds ...lease.NewsKind) bool {
 // Declines reports whether a worker cannot have the shard: because it publishes that, because it does not take it, or
 // because it is the worker that plans, and its source no longer lists the shard.
 func (in *Input) Declines(at int, shard string) bool {
-	return in.Says(at, shard, lease.NewsDeclined) || at >= 0 && in.stalls(in.Seats[at].Incarnation, shard) ||
-		at >= 0 && in.Bars != nil && in.Seats[at].Incarnation == in.Me.Incarnation && in.Bars(shard)
+	if at < 0 {
+		return false
+	}
+	worker := in.Seats[at].Incarnation
+	return in.Says(at, shard, lease.NewsDeclined) || in.stalls(worker, shard) ||
+		in.Bars != nil && worker == in.Me.Incarnation && in.Bars(shard)
 }
 
 func (in *Input) stalls(worker lease.Incarnation, shard string) bool {

@@ -213,7 +213,7 @@ func (l *Layout) move() {
 	}
 }
 
-// correct redirects moves to a worker that declines the shard, or that may get no shards.
+// correct redirects a move if its destination declines the shard or may get no shards.
 func (l *Layout) correct() {
 	for i, at := range l.To {
 		s := &l.View.Shards[i]
