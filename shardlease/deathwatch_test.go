@@ -435,7 +435,11 @@ func TestProxyAcceptsForTheDead(t *testing.T) {
 	cut.Silence()
 	dead.kill()
 	began := time.Now()
-	if e := <-evicted; time.Since(began) < ttl*6/10 || e.Peer != "y" || e.Err != nil {
+	e := <-evicted
+	for e.Peer != "y" { // on a busy machine x has lost its seat, and evicts its former self
+		e = <-evicted
+	}
+	if time.Since(began) < ttl*6/10 || e.Err != nil {
 		t.Errorf("evicted after %v: %v", time.Since(began), e)
 	}
 	cut.Heal()

@@ -64,6 +64,22 @@ func TestWorkerThatDoesNotFollow(t *testing.T) {
 	}
 }
 
+// TestReadsThatHang: no read of one worker is answered, and none fails, so it does not know that anything is wrong. Another
+// one dies.
+func TestReadsThatHang(t *testing.T) {
+	for stuck := range 3 { // the first watcher, or another
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		a, b := f.up()[stuck], f.up()[(stuck+1)%3]
+		f.deaf = func(n *member, o engine.Output) bool { return n == a && reads(o) != 0 }
+		f.Run(2 * beat)
+		b.Kill()
+		f.until(time.Minute, func() bool { return !f.held() })
+		if took := f.until(time.Minute, f.held); took > 2*leaseTime+beat+2*time.Second {
+			t.Errorf("worker %d is stuck: all are held after %v", stuck, took)
+		}
+	}
+}
+
 // TestNobodyReads: the reads of all workers fail for ten minutes. Every shard stays with its worker.
 func TestNobodyReads(t *testing.T) {
 	f := newFleet(t, 12, 3, rebalance.Eager)

@@ -50,7 +50,7 @@ func TestTargetIsMendedUnseen(t *testing.T) {
 		for range 3 {
 			f.join()
 		}
-		f.Run(time.Minute)
+		f.Run(2*beat + beat/2) // in a lease time it would say that it cannot read
 		f.table.Unreadable, f.deaf = nil, nil
 		if f.even() {
 			t.Error("the worker has given its share before")

@@ -112,7 +112,7 @@ func planMutants() []mutant {
 		{"only shards that nobody holds stall", "internal/engine.facts.stalls",
 			swap(`of.peers.find(row.owner) == nil`, `true`), inEngine, "TestWorkerThatDoesNotFollow"},
 		{"the first watcher that follows looks for them", "internal/engine.fleet.minds",
-			swap(`lives && _`, `lives`), inEngine, "TestWorkerThatDoesNotFollow"},
+			swap(`lives && _`, `lives`), inEngine, "TestReadsThatHang"},
 		{"it looks again when a worker is gone", "internal/engine.lag.keep",
 			swap(`l.seen < f.peers.changed`, `false`), inEngine, "TestSeatThatOnlyBeats"},
 		{"others take what stalls", "internal/layout.Input.Declines",
