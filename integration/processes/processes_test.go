@@ -35,9 +35,8 @@ var (
 	processShards  = flag.Int("process.shards", 200, "number of shards in TestProcessesSoak")
 )
 
-// slack is added to bounds in real time, which hold only if nothing else runs on the machine. It includes one request of the
-// takeover that the proxy loses, and that is sent again.
-const slack = 1200 * time.Millisecond
+// slack is added to bounds in real time, which hold only if nothing else runs on the machine.
+const slack = 700 * time.Millisecond
 
 // patience is added to deadlines that must hold on a busy machine, too.
 const patience = time.Minute
