@@ -147,6 +147,33 @@ func TestWrongGuess(t *testing.T) {
 	}
 }
 
+// TestDeathWhileAPlanIsMade: a worker dies, and another has joined so that the plan for it is written while the seat of
+// the dead one is deleted. That plan does not know of the death; who has deleted the seat writes the next one at once.
+func TestDeathWhileAPlanIsMade(t *testing.T) {
+	t.Parallel()
+	const most, step = 500 * time.Millisecond, 10 * time.Millisecond // most: after the seat is deleted
+	for workers := 3; workers < 5; workers++ {
+		var gone, worst time.Duration
+		for early := time.Duration(0); early < 900*time.Millisecond; early = max(early+step, 400*time.Millisecond) {
+			f := newFleet(t, 6*workers, workers, rebalance.Cooperative)
+			dead := f.nodes[workers-1]
+			seat := f.seat(dead)
+			dead.Kill()
+			if early == 0 { // nobody joins
+				gone = f.until(time.Minute, func() bool { return f.table.Read(seat.Key()) == nil })
+				continue
+			}
+			f.Run(gone - early)
+			f.join()
+			worst = max(worst, f.again()-early)
+		}
+		t.Logf("%d workers: %v at most", workers, worst)
+		if worst > most {
+			t.Errorf("%d workers: all is held again %v after the seat is deleted, want at most %v", workers, worst, most)
+		}
+	}
+}
+
 // again is how long it takes until all is held.
 func (f *fleet) again() (took time.Duration) {
 	for !f.held() && took < 10*time.Minute {

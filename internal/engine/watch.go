@@ -246,7 +246,7 @@ func (f *fleet) due(t *turn, seats []lease.Seat, added bool) bool {
 	}
 	reason, abandoned := f.reason(t, seats, added)
 	if !reason {
-		w.waits, w.self, w.orphans = 0, false, w.orphans && w.plan.Open
+		w.waits, w.self, w.orphans = 0, w.self && w.plan.Open, w.orphans && w.plan.Open // an open one may lack the change
 		return false
 	}
 	if w.waits == 0 {

@@ -191,6 +191,8 @@ func planMutants() []mutant {
 			swap(`len(staying(l.Seats))`, `len(l.Seats)`), inEngine, "TestOnePlanForALeave"},
 		{"nothing is late while no plan is due", "internal/engine.fleet.due",
 			swap(`w.orphans && w.plan.Open`, `w.orphans`), inEngine, "TestOnePlanForALeave"},
+		{"who evicts while a plan is made plans at once after it", "internal/engine.fleet.due",
+			swap(`w.self && w.plan.Open`, `false`), inEngine, "TestDeathWhileAPlanIsMade"},
 		{"old rows take no child out of the plan", "internal/engine.assignment.survey",
 			swap(`e.Rank >= 0 && !l.facts.fresh(l.plan)`, `false`), inEngine, "TestOldRowsTakeNoChildOutOfThePlan"},
 		{"a child whose parent is in the plan is left out", "internal/engine.assignment.survey",
