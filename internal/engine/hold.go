@@ -147,10 +147,10 @@ func (s *shard) start(t *turn) {
 	t.do(Start{
 		Tenure: s.t.id(&s.row), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
 		Transfer: at.Last,
-	})
-	t.report(event.Event{
-		Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
-		Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
+		Event: event.Event{
+			Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
+			Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
+		},
 	})
 }
 
