@@ -268,12 +268,12 @@ func (r *run) handle(t *Tenure) {
 	// The result if the handler calls runtime.Goexit.
 	panicked, err := true, error(&panicError{})
 	defer func() {
-		in := engine.Returned{Tenure: t.id()}
+		in, at := engine.Returned{Tenure: t.id()}, r.worker.wall().UnixMilli()
 		in.Failed, in.Note, err = resultOf(t, panicked, err)
 		// Marks that are made after close are refused. Those made before are in the inbox,
 		// so they are reported before the return.
 		end := t.close()
-		r.inbox.put(arrival{input: in, err: err})
+		r.inbox.put(arrival{input: in, err: err, at: at})
 		t.stop(end) // frees the contexts
 	}()
 	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })

@@ -38,6 +38,7 @@ type arrival struct {
 	input  engine.Input
 	from   *preparation // of Prepared: the preparation that has ended
 	err    error        // of Returned: the error or the panic of the handler
+	at     int64        // of Returned: when the handler returned, in Unix milliseconds, as rows store times
 	flight *flight      // of an answer of the store: the call
 	urgent bool         // whether the input is an answer about seats or about the table as a whole, or the stop
 }

@@ -194,6 +194,42 @@ func TestCooperativeMove(t *testing.T) {
 	})
 }
 
+// TestSlowSuccessor: in a cooperative move the successor's handler starts late, because the answer to its takeover is. If
+// heartbeats of the owner were answered as late, its handler goes on until then. Otherwise nobody processes the shard for a
+// moment. In both cases the events of the two workers tell what the move has cost.
+func TestSlowSuccessor(t *testing.T) {
+	const late = 400 * time.Millisecond
+	for name, slow := range map[string]time.Duration{"after quick answers": 0, "after slow answers": late/2 + 20*time.Millisecond} {
+		subtest(t, name, func(t *testing.T) {
+			config := shardlease.Config{Handoff: rebalance.Cooperative}
+			s := newStage(t, 2)
+			a := s.enter("a", config, nil)
+			a.watch(func(w lease.Write) {
+				if w.Key().Kind == lease.KindSeat {
+					time.Sleep(slow)
+				}
+			}, nil)
+			s.shared(time.Second+4*slow, "a")
+			time.Sleep(20 * time.Second)
+			b := s.enter("b", config, nil)
+			b.watch(nil, func(w lease.Write) {
+				if w.Op == lease.OpTransfer {
+					a.lag(20 * time.Millisecond) // what happens meanwhile does not count as time of the handler
+					time.Sleep(late)
+				}
+			})
+			s.shared(beat+2*time.Second, "a", "b")
+			s.within(time.Second, "both have reported", func() bool { return len(a.of(event.Ended)) > 0 && len(b.of(event.Started)) > 0 })
+			started, ended := b.of(event.Started)[0], a.of(event.Ended)[0]
+			spans := s.of(started.Shard)
+			gap, told := spans[1].from.Sub(spans[0].to), started.Delay-ended.Continued
+			if (gap > 0) != (slow == 0) || started.Delay < late || (told-gap).Abs() > 2*time.Millisecond {
+				t.Errorf("nobody processed the shard for %v; the events are\n%v\n%v", gap, started, ended)
+			}
+		})
+	}
+}
+
 // TestDrainDeadline: the handler of an owner takes a minute to wind down. After the drain
 // time the shard is taken from it, or the move waits, as the terms say.
 func TestDrainDeadline(t *testing.T) {

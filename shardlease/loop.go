@@ -184,7 +184,7 @@ func (r *run) admit(a arrival) bool {
 		a.from.cancel()
 		delete(r.prepare, in.Shard)
 	case engine.Returned:
-		r.returned(in.Tenure, a.err)
+		r.returned(in.Tenure, a)
 	case engine.Source:
 		r.sourceDue = engine.Never
 	}
@@ -261,7 +261,8 @@ func (r *run) carryOut(o engine.Output) {
 	}
 }
 
-// begin calls the handler.
+// begin calls the handler. The event of it is reported by the goroutine that calls, which on a busy machine may have to wait
+// for a processor.
 func (r *run) begin(o engine.Start) {
 	o.Hold.Order = r.order // handlers call it, so a runtime.Goexit in it ends only the handler's goroutine
 	values := fence.NewContext(r.values, fence.Token{Group: o.Hold.Key.Group, Shard: o.Hold.Key.Name, Generation: o.Hold.Generation})
@@ -278,7 +279,10 @@ func (r *run) begin(o engine.Start) {
 	r.episode[o.Tenure] = &episode{tenure: t}
 	r.worker.add(t)
 	r.handlers++
-	r.do(func() { r.handle(t) })
+	r.do(func() {
+		r.reportStart(o.Event)
+		r.handle(t)
+	})
 }
 
 // over ends a tenure for its handler.
@@ -320,7 +324,7 @@ func (r *run) awaitHandlers() {
 	for {
 		for _, a := range r.inbox.take(batch{}).arrived {
 			if in, ok := a.input.(engine.Returned); ok {
-				r.returned(in.Tenure, a.err)
+				r.returned(in.Tenure, a)
 			}
 		}
 		if r.handlers == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -126,7 +127,7 @@ func (o *observer) write(e event.Event) {
 // handler has returned and the tenure has ended, in either order.
 type episode struct {
 	tenure   *Tenure
-	returned int64          // when the handler returned, in Unix milliseconds, as rows store times; 0: it has not
+	returned int64          // when the handler returned, as the arrival has it; 0: it has not
 	err      error          // the error or the panic of the handler
 	ended    *event.Event   // the Ended event while it waits for the handler to return
 	until    engine.Instant // when ended is reported even if the handler has not returned
@@ -145,20 +146,24 @@ func (r *run) emit(e event.Event) {
 // report reports an event of the engine.
 //
 // The end of a tenure is reported when its handler has returned, so that one event has
-// everything: the cause, the durations, the handler's error, and the overlap. It does not
+// everything: the cause, the durations, the handler's error, and for how long it continued. It does not
 // wait forever: if the handler does not return, the event reports that.
 func (r *run) report(e event.Event) {
 	e.At = r.worker.wall().Round(0)
-	switch e.Kind {
-	case event.Started:
-		e.Gap = gap(e.Transfer, e.At)
-	case event.Ended:
+	if e.Kind == event.Ended {
 		r.worker.ended(e.Cause)
 		if ep := r.episode[engine.Tenure{Shard: e.Shard, Generation: e.Generation}]; ep != nil {
 			r.hold(ep, e)
 			return
 		}
 	}
+	r.emit(e)
+}
+
+// reportStart reports that the handler is called, at the moment of the call.
+func (r *run) reportStart(e event.Event) {
+	e.At = r.worker.wall().Round(0)
+	e.Gap, e.Delay = gap(e.Transfer, e.At), delay(e.Transfer, e.At)
 	r.emit(e)
 }
 
@@ -174,13 +179,13 @@ func (r *run) hold(ep *episode, e event.Event) {
 
 // returned records that a handler has returned, and reports the end of its tenure if that
 // was waiting for it.
-func (r *run) returned(id engine.Tenure, err error) {
+func (r *run) returned(id engine.Tenure, a arrival) {
 	r.handlers--
 	ep := r.episode[id]
 	if ep == nil {
 		return
 	}
-	ep.returned, ep.err = r.worker.wall().UnixMilli(), err
+	ep.returned, ep.err = a.at, a.err
 	switch {
 	case ep.reported:
 		delete(r.episode, id)
@@ -219,7 +224,7 @@ func (r *run) reportEnd(ep *episode) {
 	} else {
 		delete(r.episode, ep.tenure.id())
 	}
-	e.Overlap = overlap(e, time.UnixMilli(until))
+	e.Continued = continued(e, time.UnixMilli(until))
 	// In a planned move a sink may refuse the late writes of the handler: that is no fault.
 	if e.Cause != event.CauseHandedOff || !onlyStale(ep.err) {
 		e.Err = errors.Join(e.Err, ep.err)
@@ -249,7 +254,7 @@ func onlyStale(err error) bool {
 
 // gap returns for how long nobody processed the shard before it moved to this worker. It is
 // zero unless the owner itself gave the shard up, which it does after its handler has
-// returned. If another worker took the shard, the owner processed it until that moment.
+// returned. If this worker took the shard over, see delay.
 func gap(t lease.Transfer, started time.Time) time.Duration {
 	ended := protocol.EndingOf(t.Reason)
 	if ended != protocol.GivenUp && ended != protocol.Moved || t.From == "" || t.From != t.By || t.At.IsZero() {
@@ -258,9 +263,17 @@ func gap(t lease.Transfer, started time.Time) time.Duration {
 	return max(0, started.Sub(t.At))
 }
 
-// overlap returns how long the handler continued after another worker had taken the shard
+// delay returns how long this worker needed to call its handler after it had taken over a shard that was offered to it.
+func delay(t lease.Transfer, started time.Time) time.Duration {
+	if t.Mode != rebalance.Cooperative || t.From == "" || t.From == t.By || t.At.IsZero() {
+		return 0
+	}
+	return max(0, started.Sub(t.At))
+}
+
+// continued returns how long the handler continued after another worker had taken the shard
 // over.
-func overlap(e event.Event, until time.Time) time.Duration {
+func continued(e event.Event, until time.Time) time.Duration {
 	if e.Peer == "" || e.Transfer.Generation <= e.Generation || e.Transfer.At.IsZero() {
 		return 0 // no other worker is known to hold the shard
 	}

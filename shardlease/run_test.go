@@ -174,7 +174,7 @@ func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event)
 		t.Fatalf("%d tenures ended and %d started", len(ended), len(started))
 	}
 	for _, e := range ended {
-		if !errors.Is(e.Cause, event.CauseHandedOff) || e.Running || (e.Overlap > 0) != (mode == rebalance.Cooperative) {
+		if !errors.Is(e.Cause, event.CauseHandedOff) || e.Running || (e.Continued > 0) != (mode == rebalance.Cooperative) {
 			t.Errorf("unexpected event: %v", e)
 		}
 		if e.Next != e.Generation+1 || e.Terms.Mode != mode {
@@ -185,7 +185,7 @@ func checkMoves(t *testing.T, mode rebalance.Mode, ended, started []event.Event)
 		if e.Terms.Mode != mode || e.Transfer.Mode != mode {
 			t.Errorf("terms %v and the transfer %v in %v", e.Terms, e.Transfer, e)
 		}
-		if e.Transfer.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) {
+		if e.Transfer.From != "a" || e.Reason != lease.ReasonHandoff || (e.Gap > 0) != (mode == rebalance.Eager) || e.Delay > 0 && mode == rebalance.Eager {
 			t.Errorf("unexpected event: %v", e)
 		}
 	}

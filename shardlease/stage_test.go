@@ -63,6 +63,7 @@ type actor struct {
 	mu     sync.Mutex
 	frozen chan struct{} // not nil: its loop stands still until this is closed
 	skew   time.Duration // of its wall clock
+	slow   time.Duration // how much longer each step of its loop takes
 }
 
 func newStage(t *testing.T, shards int) *stage {
@@ -143,12 +144,20 @@ func (s *stage) end() {
 // workers, that looks like a paused process.
 func (a *actor) wall() time.Time {
 	a.mu.Lock()
-	frozen, skew := a.frozen, a.skew
+	frozen, skew, slow := a.frozen, a.skew, a.slow
 	a.mu.Unlock()
 	if frozen != nil {
 		<-frozen
 	}
+	defer time.Sleep(slow)
 	return time.Now().Add(skew)
+}
+
+// lag makes its loop slow.
+func (a *actor) lag(by time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slow = by
 }
 
 // stepWall moves its wall clock, and not the monotonic one.

@@ -56,7 +56,7 @@ type tally struct {
 	commits, late, refusedRows, refusedLate, effects, refusedEffects, twice, failed int
 	changes                                                                         map[string]int // changes of hands, by reason
 	excused                                                                         map[string]int // unplanned ends of tenures, by the cause that explains them
-	gap, overlap, woken                                                             spread         // gap and overlap of planned moves; woken: overlap after unplanned ends
+	gap, continued, woken                                                           spread         // of planned moves; woken: how long handlers continued after unplanned ends
 	dropped                                                                         uint64
 }
 
@@ -365,9 +365,9 @@ func (j *journal) event(e entry) {
 	}
 	j.gap.add(e.Gap)
 	if e.Cause == event.CauseHandedOff {
-		j.overlap.add(e.Overlap)
+		j.continued.add(e.Continued)
 	} else {
-		j.woken.add(e.Overlap)
+		j.woken.add(e.Continued)
 	}
 	if e.Event == "lost" {
 		l := j.life(e.By)
@@ -528,7 +528,7 @@ func (j *journal) summary() string {
 		fmt.Sprintf("%d effects accepted (%d records more than once), %d refused", j.effects, j.twice, j.refusedEffects),
 		fmt.Sprintf("changes of hands %v; unplanned ends and evictions, all with a cause %v; handlers failed %d", j.changes, j.excused, j.failed),
 		fmt.Sprintf("recovery after SIGKILL %v; not counted, because of other events: %v", clean, mixed),
-		fmt.Sprintf("planned moves: gap %v; overlap %v; overlap after other ends %v", j.gap, j.overlap, j.woken),
+		fmt.Sprintf("planned moves: gap %v; owners continued %v, and after other ends %v", j.gap, j.continued, j.woken),
 		fmt.Sprintf("objections %v", j.faulty),
 	}
 	return strings.Join(lines, "\n")

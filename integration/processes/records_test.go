@@ -58,14 +58,14 @@ type entry struct {
 	Reason      string `json:",omitempty"`
 	Late        bool   `json:",omitempty"` // the request was held back in the network
 
-	Event        string        `json:",omitempty"`
-	Cause        event.Cause   `json:",omitempty"`
-	Text         string        `json:",omitempty"`
-	Failed       bool          `json:",omitempty"` // the handler returned an error
-	Gap, Overlap time.Duration `json:",omitempty"`
-	Dropped      uint64        `json:",omitempty"`
-	For          time.Duration `json:",omitempty"`
-	From         time.Duration `json:",omitempty"` // the last heartbeat before an eviction
+	Event          string        `json:",omitempty"`
+	Cause          event.Cause   `json:",omitempty"`
+	Text           string        `json:",omitempty"`
+	Failed         bool          `json:",omitempty"` // the handler returned an error
+	Gap, Continued time.Duration `json:",omitempty"`
+	Dropped        uint64        `json:",omitempty"`
+	For            time.Duration `json:",omitempty"`
+	From           time.Duration `json:",omitempty"` // the last heartbeat before an eviction
 
 	Goroutines, Handlers int    `json:",omitempty"`
 	Heap                 uint64 `json:",omitempty"`

@@ -194,7 +194,7 @@ func (s *station) send(e entry) {
 func (s *station) observe(e event.Event) {
 	out := entry{
 		Kind: libraryEvent, Wall: e.At.UnixNano(), Shard: e.Shard, Generation: e.Generation,
-		Event: e.Kind.String(), Gap: e.Gap, Overlap: e.Overlap, Dropped: e.Dropped, Text: e.String(), Cause: e.Cause,
+		Event: e.Kind.String(), Gap: e.Gap, Continued: e.Continued, Dropped: e.Dropped, Text: e.String(), Cause: e.Cause,
 		Failed: e.Kind == event.Ended && e.Err != nil && e.Cause == event.CauseGivenUp,
 	}
 	s.send(out)

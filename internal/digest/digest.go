@@ -37,7 +37,7 @@ func (d *digest) add(v reflect.Value) {
 		for i := range fields {
 			d.add(v.Field(i))
 		}
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		d.number(int64(v.Len()))
 		for i := range v.Len() {
 			d.add(v.Index(i))

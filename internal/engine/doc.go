@@ -194,7 +194,7 @@
 //	          up to a second                                     → row: swap (Offer)
 //	take      of the successor: finds the offer in the row       → row: transfer (Take), next generation
 //	hold      of the successor: starts the handler at the mark in the row that the transfer has returned
-//	give      of the owner: reads the row, or one of its writes is refused; 50 ms later it ends its handler
+//	give      of the owner: reads the row, or one of its writes is refused; a moment later it ends its handler
 //
 // If the successor does not accept, give withdraws the offer after twice the drain time, at least two seconds,
 // or at once if the request no longer stands (row: swap, Withdraw).
@@ -273,7 +273,7 @@
 //	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns
 //	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
 //	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
-//	        handler after acceptance   50 ms
+//	        handler after acceptance   twice the slowest answer since the last heartbeat but two, 50 ms to 0.5 s
 //	hold    stalled                    Config.StallAfter and 50 ms without a sign
 //	        lingers                    0.5 s after its tenure has ended
 //	leave   waits for successors       D; then D for handlers, and T for writes

@@ -255,8 +255,9 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 // tend does what is due for one shard.
 func (e *Engine) tend(s *shard) { e.common.tend(e, &e.seat, s) }
 
-// fill adds whether this worker's source has ceased to list a shard that it holds.
+// fill adds whether this worker's source has ceased to list a shard that it holds, and how long a move may overlap.
 func (e *Engine) fill(s *shard, w *self) {
+	w.handOver = e.reads.handOver()
 	w.unlisted = s.t != nil && s.t.unlisted(&e.turn, s.name, &e.feed)
 }
 
@@ -383,6 +384,7 @@ func (e *Engine) seatSettled(in Settled) {
 		e.peers.changed, e.watch.self = t.now.Mono, true
 		e.reads.seats.wanted = true
 	}
+	e.reads.age()
 	e.reads.near(t.now.Mono.Sub(sent))
 	now := e.seat.row
 	// The others see this change with their next listings, and this worker knows of it already: it plans first.

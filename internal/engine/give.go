@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/handoff"
@@ -41,7 +42,7 @@ type giving struct {
 type offer struct {
 	to    lease.Incarnation // empty: the row has no offer
 	since Instant
-	taken Instant // when this worker learnt that the offer was accepted; 0: it was not
+	until Instant // until then the handler goes on although the offer was accepted; 0: it was not
 	torn  bool    // it learnt so by the refusal of a write that may have been stored before
 }
 
@@ -272,13 +273,13 @@ func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Wr
 
 // replaced ends a tenure whose shard another generation has taken over, and reports whether it has ended. If that is the successor to whom the shard was
 // offered, the tenure ends a moment later: its handler cannot commit any more, but the successor's has yet to begin.
-func (of *tenure) replaced(t *turn, r *row) (over bool) {
+func (of *tenure) replaced(t *turn, r *row, handOver time.Duration) (over bool) {
 	at := r.copy.Row()
 	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {
-		if of.offer.taken == 0 {
-			of.offer.taken = t.now.Mono
+		if of.offer.until == 0 {
+			of.offer.until = t.now.Mono.Add(handOver)
 		}
-		if until := of.offer.taken.Add(handOver); r.before(t, until) {
+		if r.before(t, of.offer.until) {
 			return false
 		}
 	}

@@ -86,9 +86,11 @@ type winding struct {
 // heldOffer is how long commits wait for an offer to be accepted.
 const heldOffer = time.Second
 
-// handOver is how long a handler may continue after its offer was accepted: the successor
-// learns of it at the same time and has yet to call its own handler.
-const handOver = 50 * time.Millisecond
+// How long a handler may continue after its offer was accepted: see reads.handOver.
+const (
+	leastHandOver = 50 * time.Millisecond
+	mostHandOver  = 500 * time.Millisecond
+)
 
 // stallGrace passes between the moment at which a handler seems to have stalled and its end. What
 // it has marked by then may still be on its way: other inputs may come first, and after a pause of
@@ -145,10 +147,10 @@ func (s *shard) start(t *turn) {
 	t.do(Start{
 		Tenure: s.t.id(&s.row), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
 		Transfer: at.Last,
-	})
-	t.report(event.Event{
-		Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
-		Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
+		Event: event.Event{
+			Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
+			Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
+		},
 	})
 }
 

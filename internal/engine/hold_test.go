@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -261,6 +262,40 @@ func TestAcceptedOffersAreNotWithdrawn(t *testing.T) {
 		}
 		n.Input(engine.Stop{})
 		f.until(time.Minute, f.even)
+	}
+}
+
+// TestOwnerGoesOn: in a cooperative move the handler of the owner goes on, after the owner has read that the shard was
+// taken over, for twice the slowest recent answer of the table: at least 50 ms, at most 0.5 s.
+func TestOwnerGoesOn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		slow time.Duration // how long heartbeats and listings of the owner took
+		ago  time.Duration // how long before the successor joins that was over
+		want time.Duration
+	}{
+		"a quick table":                {10 * time.Millisecond, 0, 50 * time.Millisecond},
+		"a slow table":                 {90 * time.Millisecond, 0, 180 * time.Millisecond},
+		"a very slow table":            {400 * time.Millisecond, 0, 500 * time.Millisecond},
+		"slow until a heartbeat ago":   {90 * time.Millisecond, beat, 180 * time.Millisecond},
+		"slow until a while ago":       {90 * time.Millisecond, 5 * beat, 50 * time.Millisecond},
+		"a very slow one, a while ago": {400 * time.Millisecond, 5 * beat, 50 * time.Millisecond},
+	} {
+		f := newFleet(t, 2, 0, rebalance.Cooperative)
+		f.quick = true
+		f.delay(tc.slow, func(n *member, o engine.Output) bool { return n.Name == "a" && sends(o, lease.KindSeat) })
+		a := f.follow("a")
+		f.Run(20 * time.Second)
+		if tc.ago > 0 {
+			f.slow = nil
+			f.Run(tc.ago)
+		}
+		b := f.enter("b", f.config)
+		f.until(10*time.Second, func() bool { return len(a.reports(event.Ended)) == 1 })
+		taken, ended := b.reports(event.Started)[0], a.reports(event.Ended)[0]
+		read := a.sent[slices.IndexFunc(a.sent, func(s sent) bool { return s.at >= taken.at && gets(s.Output, lease.KindLease) })]
+		if got := ended.at - read.at; got != tc.want {
+			t.Errorf("%s: the handler went on for %v, not for %v", name, got, tc.want)
+		}
 	}
 }
 

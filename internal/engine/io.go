@@ -290,7 +290,7 @@ type (
 		View rebalance.View
 	}
 
-	// Start: call the handler. It will be answered by Returned, once.
+	// Start: call the handler, and tell the observer when it is called. It will be answered by Returned, once.
 	Start struct {
 		Tenure     Tenure
 		Hold       lease.Hold
@@ -299,6 +299,7 @@ type (
 		Attempt    int64
 		Transfer   lease.Transfer // how the shard came here
 		Acquire    uint64         // the ID of the Acquire that this answers; 0: a worker's
+		Event      event.Event    // of kind Started
 	}
 
 	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set.

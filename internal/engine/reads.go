@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -25,11 +26,12 @@ import (
 // Reads are the listings by kind.
 type reads struct {
 	seats, rows, targets read
-	plan                 read          // of a worker that does not watch
-	away                 time.Duration // how long the quickest answer of the table took
-	moving               Instant       // since when shards of this worker are in moves; 0: none is
-	wished               lease.WriteID // the wishes that the latest target was made from
-	expects              Instant       // until when to look for requests, after new wishes gave shards of this worker to others
+	plan                 read             // of a worker that does not watch
+	away                 time.Duration    // how long the quickest answer of the table took
+	slow                 [3]time.Duration // the slowest answer since the last heartbeat, and between those before it
+	moving               Instant          // since when shards of this worker are in moves; 0: none is
+	wished               lease.WriteID    // the wishes that the latest target was made from
+	expects              Instant          // until when to look for requests, after new wishes gave shards of this worker to others
 }
 
 // A read is one kind of listing. wanted and next differ: wanted asks for a consistent listing from now on, next for any
@@ -51,7 +53,7 @@ type read struct {
 
 // forget starts all listings over, for a worker that has no seat.
 func (l *reads) forget() {
-	*l = reads{away: l.away, seats: l.seats.again(), rows: l.rows.again(), targets: l.targets.again(), plan: l.plan.again()}
+	*l = reads{away: l.away, slow: l.slow, seats: l.seats.again(), rows: l.rows.again(), targets: l.targets.again(), plan: l.plan.again()}
 }
 
 // again returns the read of a worker that starts over. A slow store stays the same store.
@@ -109,8 +111,23 @@ func (r *read) answered(t *turn, away, most time.Duration, err error) bool {
 	return true
 }
 
-// near notes how long an answer took. The quickest one tells how far away the table is.
-func (l *reads) near(took time.Duration) { l.away = min(cmp.Or(l.away, took), took) }
+// near notes how long an answer took, to a heartbeat or to a listing of the seats. The quickest one tells how far away the
+// table is, the slowest recent one how late an answer may be.
+func (l *reads) near(took time.Duration) {
+	l.away, l.slow[0] = min(cmp.Or(l.away, took), took), max(l.slow[0], took)
+}
+
+// age is called when a heartbeat is stored. Answers from before the last three heartbeats are not recent any more.
+func (l *reads) age() {
+	copy(l.slow[1:], l.slow[:])
+	l.slow[0] = 0
+}
+
+// handOver returns how long the handler of an owner goes on after its offer was accepted. The successor learns of it at
+// the same time and has yet to call its own handler. Its answers may take as long as those of this worker.
+func (l *reads) handOver() time.Duration {
+	return min(max(2*slices.Max(l.slow[:]), leastHandOver), mostHandOver)
+}
 
 // pace returns how soon this worker has to look again because it is a side of a move.
 func (l *reads) pace(t *turn, moving bool) time.Duration {

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -60,7 +61,9 @@ type self struct {
 	release bool    // it waits no longer for others to request its shards
 	since   Instant // since when
 
-	unlisted bool // its source has ceased to list this shard, which it holds
+	// Of a worker alone.
+	unlisted bool          // its source has ceased to list this shard, which it holds
+	handOver time.Duration // how long its handler goes on after an offer was accepted
 }
 
 // A member is the state of the worker that a shard needs to be claimed under a plan.
@@ -200,7 +203,7 @@ func (s *shard) describe() Shard {
 func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool) {
 	s.wake = Never
 	if of := s.t; of != nil && s.row.copy.Row().Generation > of.generation {
-		if !of.replaced(t, &s.row) {
+		if !of.replaced(t, &s.row, w.handOver) {
 			return h, false // for a moment
 		}
 		s.over(t)

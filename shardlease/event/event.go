@@ -102,16 +102,19 @@ type Event struct {
 	// the shard did not move on request, and have only the mode if a worker no longer knew the others.
 	Terms rebalance.Terms
 
-	// Gap, of Started: for how long nobody processed the shard in a planned move,
+	// Gap, of Started: for how long nobody processed the shard in an eager move,
 	// by the wall clocks of two workers.
 	Gap time.Duration
-	// Overlap, of Ended: for how long two workers may have processed the shard. It lasts from
-	// the moment at which another worker took the shard over until this worker's handler had
-	// returned, by the wall clocks of two workers.
-	Overlap time.Duration
-	Took    time.Duration // of Ended: how long the tenure lasted
-	Drained time.Duration // of Ended: how long the handler took to wind down
-	Pending uint64        // of Ended: how many marks were never accepted
+	// Delay, of Started, and Continued, of Ended, tell what a cooperative move has cost. Both count from
+	// the moment at which the successor took the shard over (Transfer.At): Delay until the successor's handler was
+	// called, Continued until the owner's handler had returned. If Continued is longer, both handlers have
+	// processed the shard for the difference; if Delay is longer, nobody has. Continued is by the wall clocks of
+	// two workers, and is also set if another worker has taken the shard over without a move.
+	Delay     time.Duration
+	Continued time.Duration
+	Took      time.Duration // of Ended: how long the tenure lasted
+	Drained   time.Duration // of Ended: how long the handler took to wind down
+	Pending   uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
 	// Restored, CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when it
@@ -127,7 +130,7 @@ type Event struct {
 	Shards []string      // the first ten of these shards
 
 	// Running, of Ended: a heartbeat interval after the end the handler had not returned.
-	// Then Overlap is longer than reported, and the error of the handler is not known.
+	// Then Continued is longer than reported, and the error of the handler is not known.
 	Running bool
 
 	// Err is what went wrong. In an Ended it includes the error of the handler. In a PeerEvicted it
@@ -204,7 +207,8 @@ func (e Event) LogValue() slog.Value {
 	}
 	a.number("attempt", int64(e.Attempt))
 	a.length("gap", e.Gap)
-	a.length("overlap", e.Overlap)
+	a.length("delay", e.Delay)
+	a.length("continued", e.Continued)
 	a.length("took", e.Took)
 	a.length("drained", e.Drained)
 	a.number("pending", int64(e.Pending))

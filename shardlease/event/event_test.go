@@ -41,10 +41,10 @@ func TestTextsAreOneWord(t *testing.T) {
 func TestEventReadsLikeAnIncident(t *testing.T) {
 	e := event.Event{
 		Kind: event.Ended, At: time.Date(2026, 7, 1, 12, 0, 0, 5e6, time.UTC), Group: "orders", Worker: "a", Shard: "s", Generation: 7, Peer: "b",
-		Cause: event.CauseFenced, Transfer: lease.Transfer{Generation: 8}, Next: 8, Took: time.Minute, Pending: 3, Running: true, Dropped: 2,
+		Cause: event.CauseFenced, Transfer: lease.Transfer{Generation: 8}, Next: 8, Delay: time.Second, Continued: 82 * time.Millisecond, Took: time.Minute, Pending: 3, Running: true, Dropped: 2,
 		Err: &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"},
 	}
-	const want = `2026-07-01T12:00:00.005Z ended: group orders, worker a, shard s, generation 7, peer b, next 8, cause fenced, took 1m0s, pending 3, ` +
+	const want = `2026-07-01T12:00:00.005Z ended: group orders, worker a, shard s, generation 7, peer b, next 8, cause fenced, delay 1s, continued 82ms, took 1m0s, pending 3, ` +
 		`running true, err shard "s": stale generation: written under generation 7, now at 8 and "b" holds it, dropped 2`
 	if got := e.String(); got != want {
 		t.Errorf("reads\n%s\nnot\n%s", got, want)

@@ -82,6 +82,7 @@ func (r *recorder) output(worker string, o engine.Output) {
 		r.note(worker, "→ table", r.send(worker, o.Write))
 	case engine.Start:
 		r.note(worker, handler, fmt.Sprintf("%s starts under generation %s%s", o.Tenure.Shard, r.generation(o.Tenure.Generation), at(o.Checkpoint)))
+		r.note(worker, "→ observer", r.event(o.Event))
 	case engine.Drain:
 		r.note(worker, handler, fmt.Sprintf("%s should wind down (%s): its soft context ends", o.Tenure.Shard, o.Cause.String()))
 	case engine.Over:

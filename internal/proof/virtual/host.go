@@ -106,6 +106,7 @@ func (h *Host) CarryOut(o engine.Output) {
 		t := &Handler{Tenure: o.Tenure}
 		h.Shell.Start(t, o)
 		h.Handlers.add(t)
+		h.Shell.Tell(o.Event)
 	case engine.Drain:
 		t := h.Handlers.Of(o.Tenure)
 		h.Shell.Drain(t, o)
