@@ -22,8 +22,8 @@ const (
 
 // Healthy returns nil while Run runs, the last confirmed heartbeat is younger than the
 // lease time, the table accepts the commits of this worker ([Config.CommitTimeout]), and its
-// handlers do not fail whatever the shard ([event.Unwell]); otherwise it returns the reason. A worker that has just started counts as healthy for a
-// lease time without a heartbeat.
+// handlers do not fail whatever the shard ([event.Unwell]); otherwise it returns the reason. A
+// worker that has just started counts as healthy for a lease time without a heartbeat.
 //
 // Healthy is for alerts. It is not for a liveness probe: a restart does not bring the
 // table back. See [Worker.Probes].

@@ -239,7 +239,7 @@ func TestGivenToNobody(t *testing.T) {
 }
 
 // TestUnreadableRowOfADeadWorker: who is to claim a row and cannot read it leaves it as it is,
-// and does not ask for it for ever.
+// and does not ask for it forever.
 func TestUnreadableRowOfADeadWorker(t *testing.T) {
 	w := newTwins(t, 12)
 	a := w.enterAll("abcd", config(rebalance.Cooperative))[0]

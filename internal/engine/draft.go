@@ -154,36 +154,41 @@ func (d *draft) gather(t *turn, in stage) gathered {
 }
 
 // order notes the writes in their order: first the targets that differ from what was read, then the deletions. Deleted are
-// pages beyond the end of a target, and the targets of workers without a seat. pages are the pages as they were read, whole
+// the targets of workers without a seat, and pages beyond the end of a target. pages are the pages as they were read, whole
 // the targets made of them; both are sorted by worker, as the new targets are. A target that does not differ keeps its
 // revision.
 func (d *draft) order(pages, whole []lease.Target) {
-	at, drops := 0, []draftWrite(nil)
-	drop := func(until func(lease.Target) bool) {
-		for ; at < len(pages) && until(pages[at]); at++ {
-			drops = append(drops, draftWrite{old: pages[at], drop: true})
+	worker := func(page *lease.Target) lease.Incarnation { return page.Incarnation }
+	var drops []draftWrite
+	for _, page := range pages {
+		if find(d.next, page.Incarnation, worker) == nil {
+			drops = append(drops, draftWrite{old: page, drop: true})
 		}
 	}
 	for i := range d.next {
 		next := &d.next[i]
-		drop(func(page lease.Target) bool { return page.Incarnation < next.Incarnation })
-		n, is := place(whole, next.Incarnation, func(w *lease.Target) lease.Incarnation { return w.Incarnation })
-		if is && !d.all && same(whole[n], *next) && layout.One(pages[at:]) {
-			for next.Revision = whole[n].Revision; at < len(pages) && pages[at].Incarnation == next.Incarnation; at++ {
-			}
+		at, _ := place(pages, next.Incarnation, worker)
+		was := find(whole, next.Incarnation, worker)
+		if was != nil && !d.all && same(*was, *next) && layout.Whole(pages[at:]) {
+			next.Revision = was.Revision
 			continue
 		}
-		for _, page := range next.Split() {
-			w := draftWrite{next: page}
-			if at < len(pages) && pages[at].Incarnation == page.Incarnation && pages[at].Page == page.Page {
-				w.old = pages[at]
-				at++
-			}
-			d.writes = append(d.writes, w)
+		split := next.Split()
+		first := len(d.writes)
+		for _, page := range split {
+			d.writes = append(d.writes, draftWrite{next: page})
 		}
-		drop(func(page lease.Target) bool { return page.Incarnation == next.Incarnation })
+		for _, old := range pages[at:] {
+			if old.Incarnation != next.Incarnation {
+				break
+			}
+			if old.Page < int64(len(split)) {
+				d.writes[first+int(old.Page)].old = old
+			} else {
+				drops = append(drops, draftWrite{old: old, drop: true})
+			}
+		}
 	}
-	drop(func(lease.Target) bool { return true })
 	d.writes = append(d.writes, drops...)
 }
 

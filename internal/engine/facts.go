@@ -30,7 +30,7 @@ import (
 // A fact is about one row:
 //
 //	begun → finished → removed: gone is the step; kept until neither source nor plan has it
-//	      → aside (quarantined)
+//	      → quarantined
 //	      → left (given up as unlisted) → out, unless this worker's source lists it
 //
 // Invariant: what is known of a row may be out of date. It decides when to plan. A plan itself
@@ -38,19 +38,19 @@ import (
 
 // Facts are the rows and the targets as this worker last listed them, with what it has learnt since.
 type facts struct {
-	begun    order // the step in which the listing of the rows was sent; 0: there was none
-	revision int64 // of the plan that was known when the listing of all was sent
-	asked    int64 // of the plan that was known when the latest listing of the rows was sent
-	all      []fact
-	pages    pages
-	placed   placed
+	begun  order // the step in which the listing of the rows was sent; 0: there was none
+	under  int64 // the revision of the plan that was known then
+	sent   int64 // the revision that was known when the latest listing of the rows was sent: see saw
+	all    []fact
+	pages  pages
+	placed placed
 }
 
 // Pages are the targets of all workers, sorted by name as the store lists them: the pages of a target follow each
 // other.
 type pages struct {
-	begun  order // the step in which the listing was sent
-	asked  Instant
+	begun  order   // the step in which the listing was sent
+	asked  Instant // when it was sent
 	all    []lease.Target
 	broken []lease.Incarnation // the targets of these workers cannot be read
 }
@@ -64,24 +64,24 @@ type placed struct {
 
 // A fact is what is known of one row.
 type fact struct {
-	name     string
-	owner    lease.Incarnation
-	finished bool
-	aside    bool  // quarantined
-	left     bool  // its last owner gave it up, because that owner's source no longer listed it
-	out      bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
-	looked   bool  // the row was read since the listing, because a command has changed it
-	told     bool  // that change was taken into account: see heedLooks
-	asked    bool  // a plan has asked this owner whether its source still lists it
-	begun    bool  // a worker has held the shard, as far as this worker can tell
-	known    order // the step in which this worker first listed the row
-	ended    order // the step in which this worker learnt that it is finished
-	gone     order // the step in which this worker learnt that the row is a tombstone; 0: it is none
-	parents  []string
+	name        string
+	owner       lease.Incarnation
+	finished    bool
+	quarantined bool
+	left        bool  // its last owner gave it up, because that owner's source no longer listed it
+	out         bool  // it was given up as unlisted, and this worker's source does not list it: it needs no worker
+	looked      bool  // the row was read since the listing, because a command has changed it
+	heeded      bool  // that change was taken into account: see heedLooks
+	asked       bool  // a plan has asked this owner whether its source still lists it
+	begun       bool  // a worker has held the shard, as far as this worker can tell
+	known       order // the step in which this worker first listed the row
+	ended       order // the step in which this worker learnt that it is finished
+	gone        order // the step in which this worker learnt that the row is a tombstone; 0: it is none
+	parents     []string
 }
 
 // over reports whether the shard needs no worker: no plan places it.
-func (f fact) over() bool { return f.finished || f.gone > 0 || f.aside || f.out }
+func (f fact) over() bool { return f.finished || f.gone > 0 || f.quarantined || f.out }
 
 func (f *facts) find(name string) *fact {
 	return find(f.all, name, func(of *fact) string { return of.name })
@@ -91,7 +91,7 @@ func (f *facts) find(name string) *fact {
 // which it does not contain, and since when things are known: the source is compared with listings of it since then.
 func (f *facts) saw(t *turn, sent order, in Listed) {
 	old := facts{all: f.all}
-	f.revision = f.asked
+	f.under = f.sent
 	f.begun, f.all = sent, make([]fact, 0, len(in.Records)+len(in.Unreadable))
 	// The store lists no tombstones, so what is known of them is carried over.
 	for _, of := range old.all {
@@ -161,7 +161,7 @@ func (f *facts) learn(t *turn, row lease.Row, source *feed) {
 // asked. A shard that is back after its row was a tombstone starts as new.
 func (f fact) learnt(t *turn, row lease.Row) fact {
 	next := fact{
-		name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, aside: row.Quarantined, left: left(row),
+		name: row.Shard, owner: row.Owner.Incarnation, finished: row.Finished, quarantined: row.Quarantined, left: left(row),
 		begun: begun(row), parents: row.Parents, known: t.step,
 	}
 	if f.known > 0 && f.gone == 0 {
@@ -247,7 +247,8 @@ func (f *facts) obsolete(source *feed) (names []string) {
 
 // strays returns the shards whose workers have to read their rows again, after an audit. There are two kinds: shards of the
 // plan without a living owner, which somebody has taken from their workers by hand; and held shards that the source has
-// ceased to list, because in a large fleet only the first watcher polls. Each owner is asked once. lives reports whether an owner has a seat, declined whether a worker says that it cannot have the shard.
+// ceased to list, because in a large fleet only the first watcher polls. Each owner is asked once. lives reports whether an
+// owner has a seat, declined whether a worker says that it cannot have the shard.
 func (f *facts) strays(
 	t *turn, source *feed, lives func(lease.Incarnation) bool, declined func(shard string) bool,
 ) (all []string) {
@@ -278,8 +279,8 @@ func (f *facts) asks(name string, source *feed) bool {
 // the present plan is known, and returns those of these shards that the plan places.
 func (f *facts) heedLooks() (placed []string) {
 	for i := range f.all {
-		if of := &f.all[i]; of.looked && !of.told {
-			if of.told = true; f.isPlaced(of.name) {
+		if of := &f.all[i]; of.looked && !of.heeded {
+			if of.heeded = true; f.isPlaced(of.name) {
 				placed = append(placed, of.name)
 			}
 		}
@@ -289,7 +290,7 @@ func (f *facts) heedLooks() (placed []string) {
 
 // looks reports whether commands have changed rows that heedLooks has not taken into account yet.
 func (f *facts) looks() bool {
-	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.told })
+	return slices.ContainsFunc(f.all, func(of fact) bool { return of.looked && !of.heeded })
 }
 
 // back reports whether a shard that was given up as unlisted is listed: it may have to be placed again, unless another
@@ -399,7 +400,7 @@ func (f *facts) ready(parents []string, source *feed) bool {
 
 // fresh reports whether the rows are known as they were under this plan. Older knowledge does not show
 // that the plan is wrong, unless the plan says that it lacks workers for shards.
-func (f *facts) fresh(plan lease.Plan) bool { return f.revision == plan.Revision || plan.Unplaced > 0 }
+func (f *facts) fresh(plan lease.Plan) bool { return f.under == plan.Revision || plan.Unplaced > 0 }
 
 // added returns the shards that can be placed and that the plan lacks, as far as this worker
 // knows: those that the source lists, and rows that were listed under this very plan: older ones

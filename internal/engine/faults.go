@@ -406,7 +406,8 @@ func (f *fault) keepFull(t *turn, plan *lease.Plan, reports bool) {
 }
 
 // keepStale reports that no plan is complete although one is needed. Each worker reports it, because the worker that
-// reports for the fleet may be the planner that is missing. Held shards go on without a plan; shards that no target has wait for it.
+// reports for the fleet may be the planner that is missing. Held shards go on without a plan; shards that no
+// target has wait for it.
 func (f *faults) keepStale(t *turn, of *fleet) {
 	if !of.seat.capable() || !of.watch.known {
 		return // other reports say why

@@ -72,8 +72,8 @@ func (f *fleet) reporter() bool {
 }
 
 // lives reports of a worker whether its heartbeats come in time, as this worker has listed them, and nothing proves that
-// it is dead; and whether its seat says that its source or its reads do not answer. A worker that has just been named a watcher has
-// not listed the seats yet, and takes nobody for dead.
+// it is dead; and whether its seat says that its source or its reads do not answer. A worker that has just been named a
+// watcher has not listed the seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 	if inc == f.seat.me {
 		return true, blinded(f.seat.row.Health)

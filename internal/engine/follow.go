@@ -12,7 +12,8 @@ import (
 //	a revision is complete → page 0 read → further pages read → followed
 //	                          ↑________________________↓ mixed
 //
-// Called by the spine: keep in each step, got with the answers to reads of targets, then shards.follow. A planner adopts its own target when its revision is complete, without a read.
+// Called by the spine: keep in each step, got with the answers to reads of targets, then shards.follow. A
+// planner adopts its own target when its revision is complete, without a read.
 //
 // Nothing is written here. A worker that has no target holds what it holds, until another worker requests it: a target
 // says where to look, and takes nothing away.

@@ -13,13 +13,13 @@ import (
 //	its seat names an older revision → lags for three heartbeats → the rows are listed → no such shard
 //	                                                                                   → stalls: a plan is due
 //
-// Called by the spine: follow with each listing of the seats, keep when a plan is considered. The layout takes a stall as
+// Called by the spine: noteLag with each listing of the seats, keep when a plan is considered. The layout takes a stall as
 // declined by that worker. A worker that follows the plan and cannot take a shard declines it itself.
 //
 // Nothing is written here. A wrong stall costs a move: its worker finds that the plan has given the shard to another.
 //
-// Invariant: only a listing of the rows that began under the present plan, and when the worker had lagged for so long, makes
-// stalls.
+// Invariant: stalls are made only from a listing of the rows that began under the present plan, and when the worker had
+// lagged for so long.
 
 // mostLag is for how many heartbeat intervals of this worker another may lag: one to see the plan, one to publish that, one
 // to spare.
@@ -34,8 +34,8 @@ type lag struct {
 	stalls   []layout.Stall // sorted
 }
 
-// follow notes which workers do not follow the plan, as a listing of the seats shows that is as new as the plan.
-func (p *peers) follow(t *turn, plan *lease.Plan) {
+// noteLag notes which workers do not follow the plan, as a listing of the seats shows that is as new as the plan.
+func (p *peers) noteLag(t *turn, plan *lease.Plan) {
 	for i := range p.all {
 		of := &p.all[i]
 		said := &of.seat.Says
@@ -54,9 +54,9 @@ func (p *peer) lagged(t *turn) bool {
 	return p != nil && p.lags > 0 && !t.before(p.lags.Add(mostLag*t.beat))
 }
 
-// minds reports whether this worker looks for the shards of lagging workers: it is the first watcher that is alive and
+// seeksStalls reports whether this worker looks for the shards of lagging workers: it is the first watcher that is alive and
 // neither lags nor is blind itself.
-func (f *fleet) minds(t *turn) bool {
+func (f *fleet) seeksStalls(t *turn) bool {
 	return f.watching() && f.duty.rank(f.seat.me, func(inc lease.Incarnation) (lives, blind bool) {
 		lives, blind = f.lives(inc)
 		return lives && !f.peers.find(inc).lagged(t), blind
@@ -73,7 +73,7 @@ func (l *lag) keep(t *turn, f *fleet, rows *facts) (look bool) {
 	case plan.Open:
 		l.stalls = nil // they were found under another plan
 		return false
-	case !late || plan.Revision == 0 || !f.minds(t):
+	case !late || plan.Revision == 0 || !f.seeksStalls(t):
 		*l = lag{}
 		return false
 	case l.revision == 0:

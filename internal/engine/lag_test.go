@@ -184,6 +184,72 @@ func seatThatOnlyBeats(t *testing.T, dies bool) {
 	f.until(4*f.config.TTL, func() bool { return len(f.nodes[1].Handlers)+len(f.nodes[2].Handlers) == 12 })
 }
 
+// TestOldBuildBesideNew: some workers are of an older build. Their seats say which revision they have seen, and not which they
+// follow, or say nothing about plans. When a worker joins, leaves or dies, all shards have a worker soon, and only one worker's
+// share changes hands; there is not plan after plan. The shares are even, unless others cannot tell from a seat that its worker
+// takes what it gets.
+func TestOldBuildBesideNew(t *testing.T) {
+	t.Parallel()
+	builds := map[string]func(n *member) func(*lease.Seat){
+		"seen": func(n *member) func(*lease.Seat) {
+			return func(s *lease.Seat) { s.Revision = max(s.Revision, n.Engine.Status().Revision) }
+		},
+		"nothing": func(*member) func(*lease.Seat) { return func(s *lease.Seat) { s.Revision, s.Settled = 0, false } },
+	}
+	for build, alter := range builds {
+		for _, workers := range []int{4, 12} {
+			for _, old := range []int{0, 1} { // every other one is old: also the first watcher, or the second
+				t.Run(fmt.Sprintf("%s/%d workers, from %d on", build, workers, old), func(t *testing.T) {
+					f := newFleet(t, 48, 0, rebalance.Eager)
+					enter := func() {
+						if n := f.join(); len(f.nodes)%2 == old {
+							n.alter = alter(n)
+						}
+					}
+					for range workers {
+						enter()
+					}
+					shared := f.even
+					if build == "nothing" {
+						shared = f.held
+					}
+					f.until(time.Minute, shared)
+					f.Run(f.config.Audit)
+					for what, happens := range []func(){
+						enter,
+						func() { f.up()[old].Kill() },
+						func() { f.up()[1-old].Input(engine.Stop{}) },
+						func() {},
+					} {
+						before, kept := f.plan().Revision, f.tenures()
+						happens()
+						f.until(2*leaseTime+f.config.Drain, shared)
+						f.Run(10 * time.Minute)
+						now := f.tenures()
+						over := slices.DeleteFunc(kept, func(id engine.Tenure) bool { return slices.Contains(now, id) })
+						if share := []int{48/(workers+1) + 1, 48/(workers+1) + 1, 48/workers + 1, 0}[what]; len(over) > share || !shared() {
+							t.Errorf("event %d: %d tenures are over; %v", what, len(over), f.counts())
+						}
+						if plans := f.plan().Revision - before; plans > 4 {
+							t.Errorf("event %d: %d plans", what, plans)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// tenures returns the tenures that run.
+func (f *fleet) tenures() (all []engine.Tenure) {
+	for _, n := range f.up() {
+		for _, h := range n.Handlers {
+			all = append(all, h.Tenure)
+		}
+	}
+	return all
+}
+
 // TestSlowReaderKeepsItsShards: a worker that reads its target only after two heartbeats has it to itself.
 func TestSlowReaderKeepsItsShards(t *testing.T) {
 	for i := range 3 { // the slow worker writes the plan itself, or another does

@@ -23,8 +23,8 @@ import (
 // mostExamples is how many shards without a worker the plan names.
 const mostExamples = 10
 
-// A stage is all that a plan is made from. Engine.gather makes it, draft.gather adds the targets and the standing wishes, and survey adds
-// the shards. Later steps only read it.
+// A stage is all that a plan is made from. Engine.gather makes it, draft.gather adds the targets and the standing wishes,
+// and survey adds the shards. Later steps only read it.
 type stage struct {
 	layout.Input // its shards are those that survey finds
 
@@ -37,7 +37,7 @@ type stage struct {
 	torn    []lease.Incarnation              // the pages of these workers are no whole target
 	rows    bool                             // the owners are those of the rows, not of the targets
 	blind   bool                             // the rows cannot be listed at present
-	strays  []string                         // sorted; their workers have to read the rows again, and owners to ask their sources
+	strays  []string                         // sorted. Their workers read the rows again, and owners ask their sources
 	acting  bool                             // this worker has taken over, because no watcher lives
 	late    func(inc lease.Incarnation) bool // its seat has missed a heartbeat
 	planner *planner

@@ -32,7 +32,7 @@ func (e *Engine) keepReading() {
 		r.targets.send(t, lease.Query{Kind: lease.KindTarget})
 	}
 	if r.rows.due(t) {
-		e.facts.asked = e.watch.plan.Revision
+		e.facts.sent = e.watch.plan.Revision
 		r.rows.send(t, lease.Query{Kind: lease.KindLease})
 	}
 	watching, all := e.watching(), false
@@ -123,10 +123,10 @@ func (e *Engine) listed(in Listed) {
 	}
 }
 
-// sawSeats takes a listing of the seats, with the plan and the wishes. Four parts learn from it: owners, if it was made
-// for them; peers, who is alive; watch and duty, the plan; and the holders of shards, what is requested of them.
-//
-// begun is 0 for a listing that may lag behind.
+// sawSeats takes a listing of the seats, with the plan and the wishes. Four parts learn from it: owners, which of the seats
+// that they look for are there; peers, who is alive; watch and duty, the plan; and the shards, what other workers request. If
+// this worker does not watch, or the listing is only a part, peers learn less. A listing that may lag behind proves nothing
+// gone, so it counts as sent in step 0.
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats
@@ -165,7 +165,7 @@ func (e *Engine) sawSeats(in Listed) {
 	if e.sighted(t, sight, begun) || changed {
 		e.shards.tendAll(t)
 	}
-	e.peers.follow(t, &e.watch.plan)
+	e.peers.noteLag(t, &e.watch.plan)
 	e.shards.look(t, e.watch.looks, e.seat.me)
 	e.watch.looks = nil
 	if e.watching() { // the others leave the report to those that list the seats all the time
@@ -207,7 +207,7 @@ func (e *Engine) swept() {
 	w, audit := &e.watch, e.sweep
 	e.sweep = audit.over()
 	if e.facts.begun <= audit.begun { // otherwise the rows were listed since, and the pages may be older than that listing
-		e.facts.asked = audit.revision
+		e.facts.sent = audit.revision
 		e.sawRows(audit.found, max(e.facts.begun, 1)) // begun stays what it was: no plan is made from these rows
 	}
 	if w.stands(audit.revision, audit.since.Add(-e.turn.cfg.TTL)) {

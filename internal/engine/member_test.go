@@ -22,6 +22,7 @@ type member struct {
 	sent     []sent                     // what its engine wanted to have done
 	told     []told                     // what its engine has reported
 	mute     func(o engine.Output) bool // such a call of it does not arrive; nil: each does
+	alter    func(s *lease.Seat)        // what its build writes otherwise to its seat; nil: nothing
 	patience time.Duration              // how long it waits for an answer
 }
 
@@ -62,8 +63,23 @@ func (n *member) Call(o engine.Output) {
 	case f.down, n.mute != nil && n.mute(o):
 		n.Answer(n.patience, unanswered(o))
 	default:
-		n.Deliver(n.latency(), n.latency()+n.late(o), func() engine.Input { return f.table.Serve(from, o) })
+		n.Deliver(n.latency(), n.latency()+n.late(o), func() engine.Input { return n.serve(from, o) })
 	}
+}
+
+// serve carries out a call. A worker of another build writes another seat.
+func (n *member) serve(from virtual.Sender, o engine.Output) engine.Input {
+	if send, is := o.(engine.Send); is && n.alter != nil {
+		if seat, is := send.Write.Next.(lease.Seat); is {
+			w := send.Write
+			n.alter(&seat)
+			w.Next = seat
+			settled := n.of.table.Serve(from, engine.Send{Write: w}).(engine.Settled)
+			settled.Write = send.Write
+			return settled
+		}
+	}
+	return n.of.table.Serve(from, o)
 }
 
 // described returns what is counted of a call.

@@ -10,8 +10,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A server takes one call after the other, and each takes its time. Whoever has waited for
-// too long gives up, which the server does not know: it serves the call all the same.
+// A server takes one call after the other, and each takes its time. A caller that has
+// waited for too long gives up, which the server does not know: it serves the call all the same.
 type server struct {
 	f    *fleet
 	slow time.Duration // so many times slower than usual, in percent; 0: as usual

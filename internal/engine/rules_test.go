@@ -285,7 +285,7 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 	}
 }
 
-// TestCrashIsNoticedTogether: whoever evicts a dead worker first, the others look often
+// TestCrashIsNoticedTogether: whichever worker evicts a dead one first, the others look often
 // enough by then to claim their part at once.
 func TestCrashIsNoticedTogether(t *testing.T) {
 	for apart := 200 * time.Millisecond; apart < 3*time.Second; apart += 300 * time.Millisecond {

@@ -124,8 +124,8 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 }
 
 // declines reports whether this worker cannot have the shard at present: the worker's handler has just given the shard
-// up or does not return, the worker is unwell and rests, its reads fail (unread) and it does not know the row, or its source no
-// longer lists the shard.
+// up or does not return, the worker is unwell and rests, its reads fail (unread) and it does not know the row, or its
+// source no longer lists the shard.
 func (l *shards) declines(t *turn, name string, resting, unread bool, source *feed) bool {
 	s := l.find(name)
 	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave ||

@@ -144,23 +144,23 @@ func Join(pages []lease.Target) (whole []lease.Target) {
 // Torn returns the workers whose pages do not form a whole target.
 func Torn(pages []lease.Target) (all []lease.Incarnation) {
 	for at, page := range pages {
-		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !One(pages[at:]) {
+		if (at == 0 || pages[at-1].Incarnation != page.Incarnation) && !Whole(pages[at:]) {
 			all = append(all, page.Incarnation)
 		}
 	}
 	return all
 }
 
-// One reports whether the first of these pages form a whole target, which its worker can follow.
+// Whole reports whether the first of these pages form a whole target, which its worker can follow.
 // Pages of other workers may come after them.
-func One(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
+func Whole(pages []lease.Target) bool { _, ok := lease.JoinPages(pages); return ok }
 
 // Broken returns the workers whose targets cannot be read, because of pages with these keys. A page beyond a whole target
 // does not matter.
 func Broken(pages []lease.Target, unreadable []lease.Key) (all []lease.Incarnation) {
 	for _, key := range unreadable {
 		worker := lease.Incarnation(key.Name[:max(strings.LastIndexByte(key.Name, '/'), 0)])
-		if !One(slices.DeleteFunc(slices.Clone(pages), func(page lease.Target) bool { return page.Incarnation != worker })) {
+		if !Whole(slices.DeleteFunc(slices.Clone(pages), func(page lease.Target) bool { return page.Incarnation != worker })) {
 			all = append(all, worker)
 		}
 	}

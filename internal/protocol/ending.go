@@ -2,22 +2,22 @@ package protocol
 
 import "github.com/shardlease/shardlease-go/shardlease/lease"
 
-// An Ending is how the tenure before a change of hands ended. It is the only partition of the reasons: nothing else
-// lists them to tell them apart.
+// An Ending is how the tenure before a change of hands ended. Code that treats several reasons alike asks for their ending,
+// so a new reason is sorted into one only here.
 type Ending uint8
 
 // The endings. A reason that only a newer version knows has the ending 0.
 const (
 	NotHeld   Ending = iota + 1 // there was no tenure: nobody held the shard
 	GivenUp                     // the owner gave the shard up, and nothing had failed
-	Moved                       // the owner handed the shard over, or had the time to do so
+	Moved                       // the owner handed the shard over, or its time to do so was over
 	Failed                      // the handler failed or stalled
 	Evicted                     // the owner was evicted
-	Commanded                   // a person or a supervisor ended it
+	Commanded                   // a command of a person or of a supervisor ended it
 )
 
-// EndingOf returns how a tenure ended, given the reason for the change of hands that followed. A claim repeats the reason
-// why the shard was free.
+// EndingOf returns how a tenure ended, given the reason for the change of hands that followed. The claim of a free
+// shard has the reason for which the shard became free.
 func EndingOf(r lease.Reason) Ending {
 	switch r {
 	case lease.ReasonInitial, lease.ReasonRemoved:

@@ -46,7 +46,7 @@ const (
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
 	Full                        // no worker has room for some shards; one worker reports it
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
-	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials; or its reads of the table fail: it gets none
+	Unwell                      // the handlers of this worker fail, and it gets only trials; or its reads of the table fail, and it gets nothing
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
 	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times

@@ -27,8 +27,8 @@ const (
 	CodeUnclaimed Code = "unclaimed"
 	// CodeNoRoom: the plan has no worker with room for some shards. An error while one of them has no owner.
 	CodeNoRoom Code = "no-room"
-	// CodeUnwellWorker: a worker reports that its handlers fail whatever the shard, or that its source
-	// does not answer. An error while all workers are unwell.
+	// CodeUnwellWorker: a worker reports that its handlers fail whatever the shard, that its reads of
+	// the table fail, or that its source does not answer. An error while all workers are unwell.
 	CodeUnwellWorker Code = "unwell-worker"
 	// CodeStuckHandoff: a move stands for longer than its terms allow: twice the drain time (at least a
 	// heartbeat interval), a heartbeat interval, and 2 s. A move whose terms say "wait" is never stuck.

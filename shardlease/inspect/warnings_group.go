@@ -148,7 +148,7 @@ func (f *findings) unreadableHelp(k lease.Key) string {
 		if f.Sessions {
 			return "Commands act, but no session notices at once that its lease was released, until `shardlease lift all` deletes the record."
 		}
-		return "No cordon, drain, pause or pin has an effect until `shardlease lift all` deletes the record; then make the wishes again."
+		return "No wish has an effect until `shardlease lift all` deletes the record; then make the wishes again."
 	}
 	return "Compare the item with docs/table.md, and delete it if no newer version has written it: the planner writes a new one; `shardlease plan` shows the result."
 }
@@ -268,7 +268,7 @@ func (f *findings) uneven() {
 		return
 	}
 	f.warn(CodeUneven, slog.LevelWarn, "", fmt.Sprintf("worker %q holds %s and worker %q holds %s, %s after the plan.", most.Seat.Name, many(most.Held, "shard"), least.Seat.Name, many(least.Held, "shard"), about(f.PlanAge.D)),
-		fmt.Sprintf("See what worker %q reports, and which shards the plan would move with `shardlease plan`.", least.Seat.Name))
+		fmt.Sprintf("See what worker %q reports, and with `shardlease plan` whether a new plan would be another one.", least.Seat.Name))
 }
 
 // stirs reports whether shards are where they are only for now: because of a wish, a move, a failure, a worker

@@ -181,7 +181,7 @@
 //   - tick: the write of the first watcher to the plan, once per heartbeat interval.
 //   - news: what a worker reports about shards on its seat: finished, removed, declined.
 //   - unwell: three failures in a row under this worker, of different shards or of shards that
-//     make progress under others.
+//     make progress under others; or its reads of the table fail.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin.
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).

@@ -108,7 +108,8 @@ func (t Target) Split() []Target {
 // JoinPages returns the target that was split into the pages of one worker, as page 0 of all of
 // them. It reports false for a mixed set: a page is missing or belongs to another revision,
 // because a planner is writing them, or the names of one page are not above those of the page
-// before. A worker does not act on a mixed set, and reads the pages again. Pages above those of the target are left from an earlier one, and do not count.
+// before. A worker does not act on a mixed set, and reads the pages again. Pages above those of the
+// target are left from an earlier one, and do not count.
 func JoinPages(pages []Target) (Target, bool) {
 	if len(pages) == 0 || int64(len(pages)) < pages[0].Pages {
 		return Target{}, false

@@ -185,6 +185,8 @@ func TestSeats(t *testing.T) {
 			t.Errorf("%s: %+v", name, of)
 		}
 	}
+	others := Seats{seat.Incarnation: {By: "a"}}
+	objects(t, "another's seat", others.Wrote(lease.Write{Op: lease.OpSwap, Old: seat, Next: seat}, "b", 0, 0, false), "b wrote the seat")
 	objects(t, "a seat that forgets", Seats{}.Wrote(lease.Write{Op: lease.OpSwap, Old: seat, Next: again}, "a", 0, 0, false), "revision 5 to 4")
 }
 

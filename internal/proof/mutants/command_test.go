@@ -127,7 +127,7 @@ func commandMutants() []mutant {
 		{"a plan of another worker does not end a look", "internal/engine.watch.saw",
 			always("plan.By"), inEngine, "TestALookOutlastsThePlanOfAnother"},
 		{"a look makes one plan", "internal/engine.facts.heedLooks",
-			without("told"), inEngine, "TestALookIsNoPlan"},
+			without("heeded"), inEngine, "TestALookIsNoPlan"},
 		{"what a worker said before a command does not count", "internal/engine.stage.over",
 			swap(`of.looked`, `false`), inEngine, "TestAShardThatIsBackStaysInThePlan"},
 	}

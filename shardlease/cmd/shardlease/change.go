@@ -52,7 +52,7 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 		}
 		after, err := apply(ctx, s, before, o.why)
 		if err != nil {
-			return w.judged(err)
+			return w.marked(err)
 		}
 		_, err = fmt.Fprintf(op.out, "%s %s %s%s: generation %d ended, generation %d began\n",
 			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)

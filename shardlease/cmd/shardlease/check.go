@@ -23,8 +23,8 @@ const (
 	checkUnknown
 )
 
-// judges is the annotation of a command whose exit codes are those of check.
-const judges = "judges"
+// monitors is the annotation of a command whose exit codes are those of check.
+const monitors = "monitors"
 
 // plugin is the default format of check.
 const plugin = "nagios"
@@ -36,16 +36,16 @@ func checkStatus(code int) string {
 // checkCommand returns a command that also stores its exit code in code.
 func (o *observer) checkCommand(code *int) *cobra.Command {
 	c := &cobra.Command{
-		Use: "check", Short: "Judges the group, for a monitoring system", Args: arguments,
-		Annotations: map[string]string{judges: "yes"},
-		Long: `Judges the group as a Nagios plugin: one line with performance data, then a line for each warning.
+		Use: "check", Short: "Checks the group, for a monitoring system", Args: arguments,
+		Annotations: map[string]string{monitors: "yes"},
+		Long: `Checks the group as a Nagios plugin: one line with performance data, then a line for each warning.
 
 Exit codes: 0 OK; 1 WARNING, a warning of the level warn; 2 CRITICAL, one of the level error; 3 UNKNOWN, the
 table cannot be read, the group does not exist, or the command line is wrong. Warnings of the level info do not
 change the exit code.
 
 A single look knows ages only from the clocks of the workers, and allows a minute of difference. With
---observe 16s the command watches the group before it judges, and finds dead workers without relying on
+--observe 16s the command watches the group first, and finds dead workers without relying on
 clocks. leaving-slowly and uneven need 25 s, stuck-handoff and dangling-offer 60 s.`,
 		Example: "  shardlease check\n  shardlease check --observe 60s\n  shardlease check -o prometheus > /var/lib/node_exporter/shardlease.prom",
 	}
@@ -56,7 +56,7 @@ clocks. leaving-slowly and uneven need 25 s, stuck-handoff and dangling-offer 60
 		if err != nil {
 			return err
 		}
-		found := judge(s)
+		found := verdictOn(s)
 		*code = found.code
 		return found.print(o.out, f.name)
 	})
@@ -69,12 +69,12 @@ type verdict struct {
 	text     string // the sentence for people
 	snapshot *inspect.Snapshot
 	warnings []inspect.Warning
-	failure  error // why the group cannot be judged
+	failure  error // why there is no verdict
 	group    string
 }
 
-// judge returns the verdict on a group.
-func judge(s *inspect.Snapshot) verdict {
+// verdictOn returns the verdict on a group.
+func verdictOn(s *inspect.Snapshot) verdict {
 	v := verdict{snapshot: s, warnings: s.Warnings(), group: s.Group}
 	slices.SortStableFunc(v.warnings, func(a, b inspect.Warning) int { return int(b.Level) - int(a.Level) })
 	var codes []string

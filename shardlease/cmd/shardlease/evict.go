@@ -48,7 +48,7 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 		if err == nil || len(rows) > 0 {
 			op.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
 		}
-		return w.judged(err)
+		return w.marked(err)
 	})
 	return c
 }
@@ -160,7 +160,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		if err == nil || len(rows) > 0 {
 			op.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)
 		}
-		return w.judged(err)
+		return w.marked(err)
 	})
 	return c
 }

@@ -139,8 +139,8 @@ func (w *witness) Write(ctx context.Context, of lease.Write) (lease.Record, erro
 	return record, err
 }
 
-// judged returns the error of a command, marked if a write of it was not answered.
-func (w *witness) judged(err error) error {
+// marked returns the error of a command, marked if a write of it was not answered.
+func (w *witness) marked(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil || len(w.open) == 0 {

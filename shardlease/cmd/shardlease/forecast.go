@@ -18,22 +18,31 @@ import (
 // compares the two.
 //
 // Some things only the worker that plans knows: which shards its source lists, their weights, the limit in its own seat if
-// nobody can read that, and its planner, if that is none of the library.
+// nobody can read that, which workers have lagged for so long that others get their free shards, and its planner,
+// if that is none of the library: the library has only rebalance.Even.
 
 // A forecast is where every shard is and should be.
 type forecast struct {
 	*layout.Layout
 	layout.Input
-	planner  rebalance.Planner
-	known    bool              // the fleet plans with this planner, as far as the plan says
 	assigned []rebalance.Place // the shards with the workers to which they are assigned, also if these decline them
-	from     []lease.Owner     // by shard: the worker that has it now, also one without a seat
-	now      []int             // by worker: how many shards it has now
-	then     []int             // by worker: how many shards it should have
+	loads    []load            // by worker
+}
+
+// A load is the number of a worker's shards.
+type load struct {
+	Held    int `json:"held"`
+	Planned int `json:"planned"` // by the present plan
+	Then    int `json:"then"`    // by the next one
 }
 
 // foresee returns the layout of the next plan.
 func foresee(s *inspect.Snapshot, now time.Time, added []lease.Seat, removed []string) *forecast {
+	return inputs(s, now, added, removed).layOut(s)
+}
+
+// inputs returns what the next plan is made from.
+func inputs(s *inspect.Snapshot, now time.Time, added []lease.Seat, removed []string) *forecast {
 	f := &forecast{Input: layout.Input{Wishes: layout.Standing(s.Wishes, now), Targets: layout.Join(s.Targets), Still: true}}
 	var pages []lease.Key
 	for i := range s.Workers {
@@ -54,19 +63,16 @@ func foresee(s *inspect.Snapshot, now time.Time, added []lease.Seat, removed []s
 	f.Broken = layout.Broken(s.Targets, pages)
 	f.survey(s)
 	f.assigned = slices.Clone(f.Shards)
-	f.Layout = layout.New(f.Input)
-	f.planner, f.known = plannerOf(s.Plan)
-	for !f.Settle(f.planner.Plan(f.View)) {
-	}
-	f.count(s)
 	return f
 }
 
-// plannerOf returns the planner that the plan names, if the library has it and the table has its inputs; otherwise
-// rebalance.Even.
-func plannerOf(plan *lease.Plan) (p rebalance.Planner, known bool) {
-	even := rebalance.Even{}
-	return even, plan == nil || plan.Planner == "" || plan.Planner == even.Name()
+// layOut decides where the shards should be.
+func (f *forecast) layOut(s *inspect.Snapshot) *forecast {
+	f.Layout = layout.New(f.Input)
+	for !f.Settle(rebalance.Even{}.Plan(f.View)) {
+	}
+	f.count(s)
+	return f
 }
 
 // survey finds the shards that need a worker, and the workers to which they are assigned. As in the engine, the
@@ -148,22 +154,20 @@ func blocked(s *inspect.Snapshot, a lease.Assigned) bool {
 	})
 }
 
-// count finds out which workers have the shards now, and counts them. A shard that the plan assigns to no worker with a
-// seat may still have the owner that its row names.
+// count counts the shards of the workers. A shard that waits for its parents counts only as held.
 func (f *forecast) count(s *inspect.Snapshot) {
-	f.now, f.then = make([]int, len(f.Seats)), make([]int, len(f.Seats))
-	for i, place := range f.View.Shards {
-		at, from := f.assigned[i].Owner, lease.Owner{}
-		if of := s.Shard(place.Name); of != nil && at == rebalance.Nobody {
-			from = of.Owner
-			at = layout.SeatOf(f.Seats, from.Incarnation)
+	f.loads = make([]load, len(f.Seats))
+	for i := range s.Shards {
+		if at := layout.SeatOf(f.Seats, s.Shards[i].Owner.Incarnation); at != rebalance.Nobody {
+			f.loads[at].Held++
 		}
-		if at != rebalance.Nobody {
-			from = f.Seats[at].Owner()
-			f.now[at]++
+	}
+	for i, place := range f.assigned {
+		if place.Owner != rebalance.Nobody {
+			f.loads[place.Owner].Planned++
 		}
-		if f.from = append(f.from, from); f.Placed(i) {
-			f.then[f.To[i]]++
+		if f.Placed(i) {
+			f.loads[f.To[i]].Then++
 		}
 	}
 }

@@ -180,7 +180,7 @@ func (k *keeper) importLeases(ctx context.Context, m *migration, by string) (err
 		Shards: shards, Mark: m.mark(), Unstarted: m.unstarted, Word: m.word(), Pending: m.prepared(),
 	})
 	m.report(k.out, outcomes)
-	return w.judged(err)
+	return w.marked(err)
 }
 
 // report prints the rows of an import.

@@ -2,7 +2,7 @@
 //
 //	shardlease --help               # lists the commands
 //	shardlease ls                   # prints the shards of a group
-//	shardlease check --observe 16s  # judges the group, for a monitoring system
+//	shardlease check --observe 16s  # checks the group, for a monitoring system
 //	shardlease demo                 # shows what the library does, without AWS
 //
 // Every flag except --yes can also be set by an environment variable: --table by SHARDLEASE_TABLE,
@@ -76,7 +76,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return p.code
-	case cmd.Annotations[judges] != "":
+	case cmd.Annotations[monitors] != "":
 		return p.unknown(cmd, err)
 	}
 	code := p.exitCode(err)

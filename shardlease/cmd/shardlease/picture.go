@@ -10,7 +10,7 @@ import (
 
 // A picture has the results of all looks so far. A later picture never changes an earlier one.
 type picture struct {
-	verdict                // the judgement on the last snapshot; before the first look it has no snapshot
+	verdict                // on the last snapshot; before the first look it has no snapshot
 	events  []numbered     // the changes since the first snapshot, oldest first
 	units   float64        // read units of all looks
 	levels  levels         // of the warnings, by subject
@@ -41,7 +41,7 @@ func (p picture) with(l look) picture {
 		return p
 	}
 	before := p.snapshot
-	p.verdict, p.failed = judge(l.snapshot), nil
+	p.verdict, p.failed = verdictOn(l.snapshot), nil
 	p.units += l.snapshot.Cost.ReadUnits
 	p.levels = levels{}
 	for _, w := range p.warnings {

@@ -21,14 +21,17 @@ const mostAdded = 10_000
 
 func (o *observer) planCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "plan", Short: "Shows the moves that the next plan would make", Args: arguments,
-		Long: `Runs the planner on the live table without writing anything, and shows the moves. With --add it shows what
+		Use: "plan", Short: "Shows what the next plan would change", Args: arguments,
+		Long: `Runs the planner on the live table without writing anything, and shows each shard that the next plan would
+assign to another worker than the present plan does. OWNER is the worker that holds the shard, PLANNED the one
+to which the present plan assigns it; without a complete plan both are the owner. With --add it shows what
 happens if workers join, with --remove if workers are gone.
 
 The dry run obeys limits, cordons, drains, pauses and pins, and gives nothing to workers that are unwell or
 leaving. If the fleet has a planner of its own, which this command does not have, it shows what the built-in
 planner would do, and says so. Which shards exactly move to workers that are not there yet depends on their
-random incarnations; how many move does not. A worker that has no seat any more is marked as gone.`,
+random incarnations; how many move does not. An owner that has no seat any more is marked as gone,
+and no plan counts it.`,
 		Example: "  shardlease plan\n  shardlease plan --add 2\n  shardlease plan --remove host-1 -o json",
 	}
 	f := formatFlag(c, allFormats()...)
@@ -82,52 +85,60 @@ type planHead struct {
 
 type loadView struct {
 	ownerView
-	Now  int `json:"now"`
-	Then int `json:"then"`
+	load
 }
 
 type planMove struct {
-	Shard string     `json:"shard"`
-	From  *ownerView `json:"from,omitempty"`
-	To    *ownerView `json:"to,omitempty"`
+	Shard   string     `json:"shard"`
+	Owner   *ownerView `json:"owner,omitempty"`
+	Planned *ownerView `json:"planned,omitempty"`
+	To      *ownerView `json:"to,omitempty"`
 }
 
-// planResult returns the moves, then the workers with the number of their shards.
+// planResult returns what changes, then the workers with the number of their shards.
 func planResult(s *inspect.Snapshot, f *forecast) *result {
-	head := planHead{scope: scopeOf(s), Planner: f.planner.Name(), Shards: len(f.To)}
-	if !f.known {
+	head := planHead{scope: scopeOf(s), Planner: rebalance.Even{}.Name(), Shards: len(f.To)}
+	if s.Plan != nil && s.Plan.Planner != head.Planner {
 		head.PlannedBy = s.Plan.Planner
 	}
-	r := &result{kind: "plan", item: "move", grid: grid{columns: cols("SHARD", "FROM", "TO", "+FROM INCARNATION", "+TO INCARNATION")}}
+	r := &result{kind: "plan", item: "move", grid: grid{columns: cols("SHARD", "OWNER", "PLANNED", "TO", "+OWNER INCARNATION", "+TO INCARNATION")}}
 	for i, to := range f.To {
-		from, next, target := f.from[i], lease.Owner{}, "unplaced"
+		var owner, planned, next lease.Owner
+		name, target := f.assigned[i].Name, "unplaced"
+		if of := s.Shard(name); of != nil {
+			owner = of.Owner
+		}
+		if at := f.assigned[i].Owner; at != rebalance.Nobody {
+			planned = f.Seats[at].Owner()
+		}
 		if f.Placed(i) {
-			if next = f.Seats[to].Owner(); next == from {
+			if to == f.assigned[i].Owner {
 				continue
 			}
+			next = f.Seats[to].Owner()
 			target = called(next)
 		} else {
 			head.Unplaced++
 		}
-		source := cmp.Or(called(from), "nobody")
-		if !from.IsZero() && layout.SeatOf(f.Seats, from.Incarnation) == rebalance.Nobody {
-			source += " (gone)"
+		holder := cmp.Or(called(owner), "nobody")
+		if !owner.IsZero() && layout.SeatOf(f.Seats, owner.Incarnation) == rebalance.Nobody {
+			holder += " (gone)"
 		}
-		name := f.View.Shards[i].Name
 		r.names = append(r.names, name)
-		r.items = append(r.items, planMove{name, ownerOf(from), ownerOf(next)})
-		r.grid.add(name, source, target, string(from.Incarnation), string(next.Incarnation))
+		r.items = append(r.items, planMove{name, ownerOf(owner), ownerOf(planned), ownerOf(next)})
+		r.grid.add(name, holder, cmp.Or(called(planned), "nobody"), target, string(owner.Incarnation), string(next.Incarnation))
 	}
 	head.Moves = len(r.items) - head.Unplaced
-	loads := grid{columns: cols("WORKER", ">NOW", ">THEN", "+INCARNATION")}
+	loads := grid{columns: cols("WORKER", ">HELD", ">PLANNED", ">THEN", "+INCARNATION")}
 	for at, seat := range f.Seats {
-		head.Workers = append(head.Workers, loadView{*ownerOf(seat.Owner()), f.now[at], f.then[at]})
-		loads.add(called(seat.Owner()), strconv.Itoa(f.now[at]), strconv.Itoa(f.then[at]), string(seat.Incarnation))
+		of := f.loads[at]
+		head.Workers = append(head.Workers, loadView{*ownerOf(seat.Owner()), of})
+		loads.add(called(seat.Owner()), strconv.Itoa(of.Held), strconv.Itoa(of.Planned), strconv.Itoa(of.Then), string(seat.Incarnation))
 	}
 	loads.foot = []string{head.summary(s)}
 	r.head, r.more = head, []grid{loads}
 	if len(r.items) == 0 {
-		r.grid = grid{foot: []string{"No shard would move."}}
+		r.grid = grid{foot: []string{"A new plan would be the same."}}
 	}
 	return r
 }
@@ -137,7 +148,7 @@ func called(o lease.Owner) string { return cmp.Or(o.Name, string(o.Incarnation))
 
 // summary returns the last line of the plan.
 func (h *planHead) summary(s *inspect.Snapshot) string {
-	line := fmt.Sprintf("%d of %s would move", h.Moves, counted(h.Shards, "shard"))
+	line := fmt.Sprintf("%d of %s would be assigned to another worker", h.Moves, counted(h.Shards, "shard"))
 	if h.Unplaced > 0 {
 		line += fmt.Sprintf("; %d unplaced, because no worker has room", h.Unplaced)
 	}

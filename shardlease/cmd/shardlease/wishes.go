@@ -68,7 +68,7 @@ func (op *operator) apply(ctx context.Context, verb string, args []string, until
 	}
 	w.wishes = true
 	if err := apply(ctx, s, args, o); err != nil {
-		return w.judged(err)
+		return w.marked(err)
 	}
 	_, err = fmt.Fprintln(op.out, done)
 	return err
@@ -169,8 +169,8 @@ func (op *operator) resumeCommand() *cobra.Command {
 
 func (op *operator) liftCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "lift KIND [NAME]", Short: "Ends a cordon, drain, pause or pin, or all of them", Args: arguments,
-		Long: `Ends a wish. KIND is cordon, drain, pause or pin. NAME is the worker, or the shard of a pin; a pause has none.
+		Use: "lift KIND [NAME]", Short: "Ends a wish, or all of them", Args: arguments,
+		Long: `Ends a wish. KIND is ` + either(wishKinds(nil)) + `. NAME is the worker, or the shard of a pin; a pause has none.
 'shardlease wishes' lists the wishes.
 
 'lift all' ends all wishes of the group. If the record of the wishes cannot be read, the command deletes that
