@@ -33,8 +33,54 @@ func TestFirstFailureEndsIt(t *testing.T) {
 	if err := perform(&out, slices.Repeat([]step{does("c", nil)}, 11)); err != nil || strings.Count(out.String(), " s  c\n") != 10 {
 		t.Errorf("%v; the output does not end with ten steps:\n%s", err, &out)
 	}
+	out.Reset()
+	err = perform(&out, []step{does("a", unchecked("no network")), does("b", nil)})
+	if err != nil || !strings.HasSuffix(out.String(), " s  all\na: not checked: no network\n") {
+		t.Errorf("%v; the output does not end with what was not checked:\n%s", err, &out)
+	}
 	if err := ci([]string{"quick"}); err == nil {
 		t.Error("an unknown plan is accepted")
+	}
+}
+
+// TestBeside: all steps run, also after a failure, and their outputs do not mix.
+func TestBeside(t *testing.T) {
+	begun := make(chan struct{})
+	wrong := errors.New("wrong")
+	a := step{"a", func(out io.Writer) error { <-begun; _, _ = io.WriteString(out, "1\n2\n"); return nil }}
+	b := step{"b", func(out io.Writer) error { _, _ = io.WriteString(out, "3\n"); close(begun); return wrong }}
+	var out strings.Builder
+	err := beside("both", a, b).do(&out)
+	if !errors.Is(err, wrong) || !strings.HasPrefix(err.Error(), "b: ") {
+		t.Errorf("error %v", err)
+	}
+	for _, text := range []string{"-- a: 0 s\n1\n2\n", "-- b: 0 s\n3\n"} {
+		if !strings.Contains(out.String(), text) {
+			t.Errorf("no %q in the output:\n%s", text, &out)
+		}
+	}
+}
+
+// TestNamesOfRealTime: each test that realTime names exists.
+func TestNamesOfRealTime(t *testing.T) {
+	var sources strings.Builder
+	for _, pkg := range []string{onDynamoDB, inWorkers} {
+		files, err := filepath.Glob("../../../" + pkg + "/*_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(src)
+		}
+	}
+	for name := range strings.SplitSeq(strings.Trim(realTime, "^()$"), "|") {
+		if !strings.Contains(sources.String(), "func "+name+"(t *testing.T)") {
+			t.Errorf("there is no test %s", name)
+		}
 	}
 }
 
@@ -48,6 +94,7 @@ func TestSkippedSuitesFail(t *testing.T) {
 		{"--- PASS: TestA (0.00s)\n    --- SKIP: TestA/b (0.00s)\nPASS\n", false},
 		{"testing: warning: no tests to run\nPASS\nok  \tp\t0.1s [no tests to run]\n", false},
 		{"?   \tp\t[no test files]\n", false},
+		{"?   \tp\t[no test files]\n=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\nok  \tq\t0.1s\n", true},
 	} {
 		if err := skipped(c.text); (err == nil) != c.ran {
 			t.Errorf("%v:\n%s", err, c.text)

@@ -8,7 +8,7 @@
 //	go run ./internal/proof/ci measure                 what is beyond a limit of size; the sizes of all folders
 //
 // CONTRIBUTING.md has the minutes of each. The command exits with code 1 after the first step that fails. A suite that
-// skips its tests fails.
+// skips its tests fails. The results at the end name what was not checked because there is no network.
 //
 // It is a Go program and not a Makefile, because it evaluates the output of the tests:
 // whether they were skipped, and whether the race detector itself crashed.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,7 +22,14 @@ type step struct {
 	do   func(out io.Writer) error
 }
 
-// perform runs the steps until one fails. It prints how long each took, and at the end the ten slowest.
+// unchecked is the error of a step that could not check anything, because this machine has no network. It says why. Such a
+// step does not fail, but the results at the end name it.
+type unchecked string
+
+func (u unchecked) Error() string { return "not checked: " + string(u) }
+
+// perform runs the steps until one fails. It prints how long each took, and at the end the ten slowest, and what was not
+// checked.
 func perform(out io.Writer, steps []step) error {
 	type took struct {
 		name string
@@ -28,11 +37,15 @@ func perform(out io.Writer, steps []step) error {
 	}
 	began := time.Now()
 	var all []took
+	var missed []string
 	summary := func() {
 		slices.SortStableFunc(all, func(a, b took) int { return cmp.Compare(b.time, a.time) })
 		fmt.Fprintln(out)
 		for _, s := range append(all[:min(10, len(all))], took{"all", time.Since(began)}) {
 			fmt.Fprintf(out, "%6.0f s  %s\n", s.time.Seconds(), s.name)
+		}
+		for _, line := range missed {
+			fmt.Fprintln(out, line)
 		}
 	}
 	for _, s := range steps {
@@ -40,6 +53,10 @@ func perform(out io.Writer, steps []step) error {
 		fmt.Fprintf(out, "\n== %s (after %.0f s)\n", s.name, start.Sub(began).Seconds())
 		err := s.do(out)
 		all = append(all, took{s.name, time.Since(start)})
+		if why, is := err.(unchecked); is {
+			missed, err = append(missed, fmt.Sprintf("%s: %v", s.name, why)), nil
+			fmt.Fprintln(out, why)
+		}
 		fmt.Fprintf(out, "-- %.0f s\n", time.Since(start).Seconds())
 		if err != nil {
 			summary()
@@ -49,6 +66,31 @@ func perform(out io.Writer, steps []step) error {
 	}
 	summary()
 	return nil
+}
+
+// beside returns a step that runs steps at the same time, because their tests mostly wait. None of them may have bounds in
+// real time. It prints the output of each when that step has ended.
+func beside(name string, steps ...step) step {
+	return step{name, func(out io.Writer) error {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		results := make([]error, len(steps))
+		for i, s := range steps {
+			all.Go(func() {
+				var text strings.Builder
+				start := time.Now()
+				results[i] = s.do(&text)
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(out, "-- %s: %.0f s\n%s", s.name, time.Since(start).Seconds(), &text)
+				if results[i] != nil {
+					results[i] = fmt.Errorf("%s: %w", s.name, results[i])
+				}
+			})
+		}
+		all.Wait()
+		return errors.Join(results...)
+	}}
 }
 
 // A command is a program with its arguments.
@@ -155,12 +197,18 @@ func suite(out io.Writer, c command) error {
 	return err
 }
 
-var notRun = regexp.MustCompile(`(?m)^ *--- SKIP.*|^testing: warning: no tests to run|\[no test files\]`)
+var (
+	notRun = regexp.MustCompile(`(?m)^ *--- SKIP.*|^testing: warning: no tests to run`)
+	ran    = regexp.MustCompile(`(?m)^ok `)
+)
 
-// skipped reports tests that did not run, in the output of go test -v.
+// skipped reports tests that did not run, in the output of go test -v. Some packages of a suite may have no tests.
 func skipped(text string) error {
 	if found := notRun.FindAllString(text, -1); found != nil {
 		return fmt.Errorf("tests did not run: %s", strings.Join(found, "; "))
+	}
+	if !ran.MatchString(text) {
+		return errors.New("no tests did run")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -37,11 +38,22 @@ const (
 	histories   = "./integration/histories"
 	processes   = "./integration/processes"
 	onDynamoDB  = "./integration/store"
+	inWorkers   = "./integration/workers"
 )
+
+// realTime matches the tests of integration that check bounds in real time, without those of processes.
+const realTime = "^(TestWorkerLife|TestOutageOnDynamoDB|TestLateCommitIsRefusedByDynamoDB|TestCommitLoad|TestColdStart|" +
+	"TestThrottledForHalfALease|TestWhatLookingCosts)$"
+
+// streams are the consumers of examples.
+var streams = []string{"kinesis", "dynamodbstreams"}
+
+// sampled are the packages of the root module whose full size has found no fault. Only the nightly run has it.
+var sampled = []string{transitions, interleaved, engines, releases, "./dynamostore", "./rebalance", "./shardlease"}
 
 // fast returns the steps that must pass for a pull request.
 func fast(modules []string) []step {
-	return append(checks(modules), fixes(modules), each("go test", modules, "go", "test", "./..."))
+	return append(checks(modules), fixes(modules), versions, each("go test", modules, "go", "test", "./..."))
 }
 
 // full returns the steps that must pass on main. The three parts run side by side in .github/workflows.
@@ -62,9 +74,7 @@ func proof([]string) []step {
 			return err
 		}},
 		{"the root module at full size, without what only the nightly run has at full size", func(out io.Writer) error {
-			packages, err := packagesOf(out, ".", func(name string) bool {
-				return !slices.Contains([]string{transitions, interleaved, engines, releases}, name)
-			})
+			packages, err := packagesOf(out, ".", func(name string) bool { return !slices.Contains(sampled, name) })
 			if err != nil {
 				return err
 			}
@@ -90,40 +100,43 @@ func proof([]string) []step {
 // detector for the other modules: integration tests code that other packages test too, and the rest, which have few
 // goroutines of their own, take minutes to compile for it. The tests of the command need a terminal, so they are in servers.
 func source(modules []string) []step {
-	consumers := []string{"examples/dynamodbstreams", "examples/kinesis"}
+	examples := []string{"examples/dynamodbstreams", "examples/kinesis"}
 	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
-		return slices.Contains(append(consumers, ".", integration, program), dir)
+		return slices.Contains(append(examples, ".", integration, program), dir)
 	})
 	return append(checks(modules),
-		vulnerabilities(modules),
+		vulnerabilities(modules), versions,
 		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
-		inEach("race detector, shuffled: the consumers", consumers, raceModule),
-		each("go test: the other small modules", others, "go", "test", "./..."),
+		inEach("race detector, shuffled: the consumers", examples, raceModule),
+		each("go test: the other small modules", others, "go", "test", "-vet=off", "./..."), // vetted in checks
 	)
 }
 
 // servers returns the steps that need DynamoDB Local, PostgreSQL, Kinesis or a terminal. Its first step installs and
-// starts the servers.
+// starts the servers. The tests that check bounds in real time have the machine for themselves.
 func servers([]string) []step {
 	return []step{
 		provide,
-		each("go test: "+program, []string{program}, "go", "test", "./..."),
-		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
-		{"integration, one package after the other, without processes", func(out io.Writer) error {
-			packages, err := withoutProcesses(out)
+		beside("the command and the consumers, side by side",
+			each("go test: "+program, []string{program}, "go", "test", "-count=1", "-vet=off", "./..."),
+			consumers(streams[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
+		),
+		{"integration, without processes, histories and bounds in real time", func(out io.Writer) error {
+			packages, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" && name != "./histories" })
 			if err != nil {
 				return err
 			}
-			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-count=1", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
+			_, err = inModule(integration, append([]string{"go", "test", "-count=1", "-vet=off", "-skip", realTime}, packages...)...).run(out)
 			return err
 		}},
-		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0,
-			histories, "-run", "TestHistories", "-history.ops", "8000", "-v"),
+		test("histories on DynamoDB Local, 8,000 operations", only(`operations|FAIL|^ok`), 0, histories, "-history.ops", "8000", "-v"),
+		test("integration: bounds in real time", only(`^ *---|FAIL|^ok`), 0,
+			"-p", "1", onDynamoDB, inWorkers, "-run", realTime, "-v"),
+		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
 		test("processes, 12 killed and 12 frozen, in a group with buckets", results, 15,
 			processes, "-skip", "TestProcesses$|TestProcessWorker|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
-		consumer([]string{"kinesis", "dynamodbstreams"}[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
 	}
 }
 
@@ -169,6 +182,19 @@ func nightly(modules []string) []step {
 			}
 			return race(out, ".", args...)
 		}},
+		{"integration at full size, one package after the other, without processes", func(out io.Writer) error {
+			packages, err := withoutProcesses(out)
+			if err != nil {
+				return err
+			}
+			_, err = command{dir: integration, own: true, long: true, args: append([]string{"go", "test", "-count=1", "-p", "1", "-timeout", "20m"}, packages...)}.run(out)
+			return err
+		}},
+		test("the measurements of docs/measurements.md, each once", only(`^ *---|FAIL|^ok`), 0, "./integration/report", "-run", "TestReport$", "-report.quick", "-timeout", "20m", "-v"),
+		{"the command at full size", func(out io.Writer) error {
+			_, err := command{dir: program, own: true, long: true, args: []string{"go", "test", "-count=1", "-timeout", "20m", "./..."}}.run(out)
+			return err
+		}},
 		{"race detector, shuffled: integration", raceIntegration},
 		inEach("race detector, shuffled: the small modules", slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
 			return dir == "." || dir == integration
@@ -199,7 +225,7 @@ func nightly(modules []string) []step {
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "1m", "-process.deaths", "100", "-process.seed", seed(1), "-timeout", "90m"),
 		test("twelve processes for an hour", results, 15,
 			processes, "-run", "TestProcessesSoak", "-process.soak", "60m", "-process.ttl", "5s", "-timeout", "75m", "-v"),
-		consumer("kinesis"), consumer("dynamodbstreams"),
+		consumers(streams...),
 		fuzz("2m", modules),
 		// dynalite shares no code with DynamoDB Local. It has no transactions, so TestFence is left out.
 		{"the store's contract on dynalite", func(out io.Writer) error {
@@ -238,13 +264,23 @@ func vulnerabilities(modules []string) step {
 		client := http.Client{Timeout: 10 * time.Second}
 		answer, err := client.Head("https://vuln.go.dev/index/db.json")
 		if err != nil {
-			fmt.Fprintln(out, "not checked:", err)
-			return nil
+			return unchecked(err.Error())
 		}
 		_ = answer.Body.Close()
 		return scan.do(out)
 	}}
 }
+
+// versions checks which versions a user's program gets. The test fetches them, and skips itself if that is not possible.
+var versions = step{"the versions that users keep", func(out io.Writer) error {
+	text, err := command{args: []string{"go", "test", "-count=1", "-vet=off", "./internal/proof/imports", "-run", "TestUsersKeepTheirVersions", "-v"}, show: results}.run(out)
+	if err == nil {
+		if why := skipped(text); why != nil {
+			return unchecked(why.Error())
+		}
+	}
+	return err
+}}
 
 // each returns a step that runs a command in every module.
 func each(name string, modules []string, args ...string) step {
@@ -287,12 +323,14 @@ func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
 // continues.
 var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
 
-// consumer returns a step that runs an example end to end on local servers.
-func consumer(stream string) step {
-	return step{"a consumer of " + stream + " on local servers, end to end", func(out io.Writer) error {
-		return suite(out, command{
-			dir: "examples/" + stream, show: results, last: 30,
-			args: []string{"./run-local", "go", "test", "-count=1", "-run", "EndToEnd", "-timeout", "8m", "-v", "."},
-		})
-	}}
+// consumers returns a step that runs the tests of the consumers on local servers, also those of their sinks, which are
+// skipped without these servers. Of the streams in turn it also runs the consumer end to end.
+func consumers(turn ...string) step {
+	return inEach("the consumers on local servers, end to end: "+strings.Join(turn, ", "), streams, func(out io.Writer, stream string) error {
+		args := []string{"./run-local", "go", "test", "-count=1", "-vet=off", "-p", "1", "-timeout", "10m", "-v"}
+		if !slices.Contains(turn, stream) {
+			args = append(args, "-skip", "EndToEnd")
+		}
+		return suite(out, command{dir: "examples/" + stream, own: true, show: results, last: 30, args: append(args, "./...")})
+	})
 }

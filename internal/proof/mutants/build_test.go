@@ -87,13 +87,16 @@ func mutated(t *testing.T, all []mutant) map[string]string {
 	return texts
 }
 
-// run runs tests of a package at full size. The code has the mutant of that number; for the number 0 it is unharmed.
-// The tests stop after the first failure.
-func (p programs) run(pkg, tests string, number int, limit time.Duration) (string, error) {
+// run runs tests of a package, as samples or at full size. The code has the mutant of that number; for the number 0 it is
+// unharmed. The tests stop after the first failure.
+func (p programs) run(pkg, tests string, number int, long bool, limit time.Duration) (string, error) {
 	cmd := exec.Command(p[pkg], "-test.v", "-test.failfast", "-test.timeout="+limit.String(),
 		"-test.run", "^("+strings.ReplaceAll(tests, "/", ")$/^(")+")$")
 	cmd.Dir = filepath.Join(root, pkg)
-	cmd.Env = append(os.Environ(), "SHARDLEASE_LONG=1", variable+"="+strconv.Itoa(number))
+	cmd.Env = append(os.Environ(), "SHARDLEASE_LONG=", variable+"="+strconv.Itoa(number))
+	if long {
+		cmd.Env = append(cmd.Env, "SHARDLEASE_LONG=1")
+	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

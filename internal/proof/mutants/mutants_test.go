@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -69,31 +68,65 @@ func TestMutants(t *testing.T) {
 		t.Skip("breaks every rule once; run with: go test ./internal/proof/mutants -mutants -v")
 	}
 	all := all()
-	programs := build(t, all)
-	took := map[single]time.Duration{}
-	if !t.Run("unharmed", func(t *testing.T) { programs.unharmed(t, all, took) }) {
+	h := hunt{programs: build(t, all), all: all}
+	for i := range all {
+		h.alive = append(h.alive, i)
+	}
+	if !h.round(t, "", false) || !h.round(t, " at full size", true) {
 		return
 	}
-	var killed atomic.Int32
-	t.Run("each", func(t *testing.T) {
-		for i, m := range all {
-			t.Run(m.rule, func(t *testing.T) {
+	t.Logf("%d/%d mutants killed", h.killed, len(all))
+}
+
+// A hunt runs the tests of all mutants. Most mutants die by the sample of their test, which takes a fraction of the time;
+// the others must die at full size.
+type hunt struct {
+	programs
+	all   []mutant
+	alive []int // the indices of the mutants to run
+
+	mu       sync.Mutex
+	took     map[single]time.Duration // how long each test takes with unharmed code
+	survived []int
+	killed   int
+}
+
+// round runs the mutants that are alive, if their tests pass with unharmed code.
+func (h *hunt) round(t *testing.T, name string, long bool) bool {
+	h.took, h.survived = map[single]time.Duration{}, nil
+	if !t.Run("unharmed"+name, func(t *testing.T) { h.unharmed(t, long) }) {
+		return false
+	}
+	t.Run("each"+name, func(t *testing.T) {
+		for _, i := range h.alive {
+			t.Run(h.all[i].rule, func(t *testing.T) {
 				t.Parallel()
-				out, err := programs.run(m.pkg, m.test, i+1, m.limit(took))
-				failed := func(sign string) bool { return strings.Contains(out, sign) }
-				switch {
-				case err == nil:
-					t.Errorf("%s: %s does not fail", m.rule, m.test)
-				// Some mutants loop forever, which is a panic of the test program, or end it in another way.
-				case !slices.ContainsFunc([]string{"--- FAIL: ", "panic: ", "fatal error: "}, failed):
-					t.Errorf("the test of the mutant does not run: %v\n%s", err, out)
-				default:
-					killed.Add(1)
-				}
+				h.run(t, i, long)
 			})
 		}
 	})
-	t.Logf("%d/%d mutants killed", killed.Load(), len(all))
+	h.alive = h.survived
+	return true
+}
+
+// run runs the tests of one mutant.
+func (h *hunt) run(t *testing.T, i int, long bool) {
+	m := h.all[i]
+	out, err := h.programs.run(m.pkg, m.test, i+1, long, m.limit(h.took))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	failed := func(sign string) bool { return strings.Contains(out, sign) }
+	switch {
+	case err == nil && long:
+		t.Errorf("%s: %s does not fail", m.rule, m.test)
+	case err == nil:
+		h.survived = append(h.survived, i)
+	// Some mutants loop forever, which is a panic of the test program, or end it in another way.
+	case !slices.ContainsFunc([]string{"--- FAIL: ", "panic: ", "fatal error: "}, failed):
+		t.Errorf("the test of the mutant does not run: %v\n%s", err, out)
+	default:
+		h.killed++
+	}
 }
 
 // A single is one test of a package.
@@ -116,13 +149,12 @@ func (m mutant) limit(took map[single]time.Duration) time.Duration {
 	return limit
 }
 
-// unharmed runs each test on the unharmed code: a test that fails anyway, or does not exist,
-// would kill every mutant. It notes how long each test takes.
-func (p programs) unharmed(t *testing.T, all []mutant, took map[single]time.Duration) {
-	var mu sync.Mutex
+// unharmed runs the test of each mutant that is alive on the unharmed code: a test that fails anyway, or does not exist,
+// would kill every mutant. It notes how long each test takes. A sample may leave out a test.
+func (h *hunt) unharmed(t *testing.T, long bool) {
 	begun := map[single]bool{}
-	for _, m := range all {
-		for _, s := range m.singles() {
+	for _, i := range h.alive {
+		for _, s := range h.all[i].singles() {
 			if begun[s] {
 				continue
 			}
@@ -130,13 +162,13 @@ func (p programs) unharmed(t *testing.T, all []mutant, took map[single]time.Dura
 			t.Run(s.test, func(t *testing.T) {
 				t.Parallel()
 				from := time.Now()
-				out, err := p.run(s.pkg, s.test, 0, 3*time.Minute)
-				if err != nil || !strings.Contains(out, "--- PASS: "+s.test) {
+				out, err := h.programs.run(s.pkg, s.test, 0, long, 3*time.Minute)
+				if err != nil || long && !strings.Contains(out, "--- PASS: "+s.test) {
 					t.Errorf("%s in %s does not pass by itself: %v\n%s", s.test, s.pkg, err, out)
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				took[s] = time.Since(from)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.took[s] = time.Since(from)
 			})
 		}
 	}
