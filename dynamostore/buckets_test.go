@@ -286,6 +286,29 @@ func TestPagesOfBuckets(t *testing.T) {
 	}
 }
 
+// TestAPageIsOneRequest: a listing with a limit reads no more records than it lists, in one request. In a large fleet each
+// worker lists one record per heartbeat interval: the plan.
+func TestAPageIsOneRequest(t *testing.T) {
+	const seats = 20
+	s, f := opened(t, 0)
+	for i := range seats {
+		seat := lease.Seat{Group: "orders", Incarnation: lease.Incarnation(fmt.Sprint("w-", i)), Name: "w", TTL: time.Second}
+		fixture.Must[lease.Seat](t, s)(protocol.Sit(seat, fixture.Stamp()))
+	}
+	for _, limit := range []int{1, 2, seats - 1, seats, seats + 1} {
+		f.read, f.calls["Query"] = 0, 0
+		listed := 0
+		for _, err := range s.List(t.Context(), lease.Query{Group: "orders", Kind: lease.KindSeat, Eventually: true, Limit: limit}) {
+			if listed++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := min(limit, seats); listed != want || f.read != want || f.calls["Query"] != 1 {
+			t.Errorf("limit %d: %d records listed, %d read in %d requests", limit, listed, f.read, f.calls["Query"])
+		}
+	}
+}
+
 // TestOptionsAreChecked: Open reports all invalid options at once, and explains them.
 func TestOptionsAreChecked(t *testing.T) {
 	for _, c := range []struct {

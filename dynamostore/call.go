@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -38,9 +39,9 @@ func classOfRead(k lease.Key) class {
 	return hands
 }
 
-// callAs makes requests until one is answered or the time is up. Unless its class bypasses
-// the lane, the call first waits for its turn, as long as the context allows. Options.Timeout
-// begins when the call is admitted.
+// callAs makes requests until one is answered or the time is up; then its error has the last answer or fault that
+// the time was not the cause of, and counts the requests. Unless its class bypasses the lane, the call first waits for
+// its turn, as long as the context allows. Options.Timeout begins when the call is admitted.
 func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -52,23 +53,36 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 		}
 		defer s.rows.leave()
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	timeout, attempts := s.bounds()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pause := firstPause
+	pause, met := firstPause, error(nil)
 	for n := 1; ; n++ {
 		out, err := attempt(ctx, s, request)
 		done := err == nil || final(err)
 		if c != bypass && ctx.Err() == nil { // a call that ran out of time is no evidence about the table
 			s.rows.note(done)
 		}
-		if done || n == s.options.Attempts {
+		if done || n == attempts {
 			return out, err
 		}
+		if met == nil || ctx.Err() == nil {
+			met = err
+		}
 		if !wait(ctx, pause) {
-			return none, errors.Join(err, ended(ctx))
+			return none, fmt.Errorf("attempt %d: %w", n, errors.Join(met, ended(ctx)))
 		}
 		pause = min(2*pause, longest)
 	}
+}
+
+// bounds returns how long a call may take, and how many requests it may make; 0: as many as fit. While Open tries the
+// table, its context alone bounds the calls.
+func (s *reading) bounds() (timeout time.Duration, attempts int) {
+	if s.opening {
+		return max(openFor, s.options.Timeout), 0
+	}
+	return s.options.Timeout, s.options.Attempts
 }
 
 // queue waits in the lane until the context's deadline; without one, for Options.Timeout.
@@ -84,11 +98,12 @@ func (s *reading) queue(ctx context.Context, c class, k lease.Key) error {
 // attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
 // notes in the tempo how long the answer took.
 func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (T, error) {
-	cut, most := time.Duration(parts), s.options.Timeout
+	cut := time.Duration(parts)
 	if s.options.Attempts > 0 {
 		cut = time.Duration(min(parts, s.options.Attempts))
 	}
-	limit := s.rows.tempo.limit(most/cut, most)
+	most, _ := s.bounds()
+	limit := s.rows.tempo.limit(s.options.Timeout/cut, most)
 	limited, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	began := time.Now()

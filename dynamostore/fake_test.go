@@ -33,6 +33,7 @@ type service struct {
 	takes time.Duration // how long each request takes
 	room  chan struct{} // its capacity is how many requests are served at a time; nil: any number
 	deny  string        // requests that contain this text are not answered; empty: none
+	fault func() string // the code of the error with which a request is answered; nil, or empty: there is none
 
 	mu    sync.Mutex
 	items map[string]image // by the result of place
@@ -184,6 +185,11 @@ func (f *service) serve(action string, in body) (status int, out any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[action]++
+	if f.fault != nil {
+		if code := f.fault(); code != "" {
+			return http.StatusBadRequest, map[string]any{"__type": "x#" + code, "message": "no"}
+		}
+	}
 	at := place(in.Key)
 	if action == "PutItem" {
 		at = place(in.Item)

@@ -17,6 +17,7 @@ type reading struct {
 	options Options
 	rows    *lane
 	buckets sync.Map // the number of buckets by group, of groups that have a record
+	opening bool     // Open tries the table, and no other goroutine has the Store yet
 }
 
 func newReading(client *dynamodb.Client, table string, o Options) *reading {

@@ -72,17 +72,30 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 // Options.Buckets it stores the number of buckets of a new group. Without Buckets Open does not
 // call [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
 // must call Verify first.
+//
+// If the table is busy or does not answer, Open tries again until ctx ends, but for at most 30 s, or
+// Options.Timeout if that is longer: many programs that start together may keep a table busy. Its error then
+// has what was met, and the number of the last attempt. Whatever would be refused again, such as a
+// permission or a missing table, is reported at once.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
 	r, err := prepare(ctx, client, table, o)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{r}
+	s.opening = true
+	timeout, _ := s.bounds()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	if err := r.open(ctx, s.tries, s.Verify); err != nil {
 		return nil, err
 	}
+	s.opening = false
 	return s, nil
 }
+
+// openFor is how long Open tries to reach a table.
+const openFor = 30 * time.Second
 
 // prepare checks the arguments of Open and OpenReader. It makes no request to the table.
 func prepare(ctx context.Context, client *dynamodb.Client, table string, o Options) (*reading, error) {
@@ -148,6 +161,9 @@ func (s *reading) tryPermissions(ctx context.Context, tries func(partition strin
 			}
 			if err != nil {
 				errs = append(errs, explain(partition+", "+t.action, err))
+			}
+			if ctx.Err() != nil {
+				return errors.Join(errs...) // no other request would be sent
 			}
 		}
 	}

@@ -21,6 +21,7 @@ type member struct {
 	polls    int
 	sent     []sent                     // what its engine wanted to have done
 	told     []told                     // what its engine has reported
+	writing  map[writing]lease.WriteID  // the writes that are under way
 	mute     func(o engine.Output) bool // such a call of it does not arrive; nil: each does
 	alter    func(s *lease.Seat)        // what its build writes otherwise to its seat; nil: nothing
 	patience time.Duration              // how long it waits for an answer
@@ -39,16 +40,51 @@ type sent struct {
 const listing = 10 * time.Millisecond // of the source
 
 func (f *fleet) newMember(name string, c engine.Config) *member {
-	n := &member{of: f, calls: map[string]int{}, patience: c.TTL / 4}
+	n := &member{of: f, calls: map[string]int{}, writing: map[writing]lease.WriteID{}, patience: c.TTL / 4}
 	n.Process = virtual.Process{Time: &f.Time, Name: name}
 	n.Winds = 20 * time.Millisecond
 	return n
 }
 
 // Stepped notes what the engine wants to have done.
-func (n *member) Stepped(_ engine.Input, out []engine.Output) {
+func (n *member) Stepped(in engine.Input, out []engine.Output) {
+	n.oneAtATime(in, out)
 	for _, o := range out {
 		n.sent = append(n.sent, sent{o, n.of.Now()})
+	}
+}
+
+// A writing is what a worker has at most one write of under way.
+type writing struct {
+	lease.Key
+	ticks bool // a tick of the plan may be under way beside a write of a draft
+}
+
+func writingOf(w lease.Write) writing {
+	old, _ := w.Old.(lease.Plan)
+	next, is := w.Next.(lease.Plan)
+	return writing{w.Key(), is && next.Tick > old.Tick}
+}
+
+// oneAtATime checks that no write is sent while it is under way, and no other one of the same row or seat, nor another tick.
+// A draft that was dropped may still have a write under way. Deletions have no write id, and are not checked.
+func (n *member) oneAtATime(in engine.Input, out []engine.Output) {
+	if in, is := in.(engine.Settled); is && n.writing[writingOf(in.Write)] == in.Write.ID() {
+		delete(n.writing, writingOf(in.Write))
+	}
+	for _, o := range out {
+		send, is := o.(engine.Send)
+		if !is || send.Write.Op == lease.OpDelete {
+			continue
+		}
+		of, id := writingOf(send.Write), send.Write.ID()
+		if of.Kind == lease.KindSeat && send.Write.Op == lease.OpCreate {
+			clear(n.writing) // another incarnation, which does not wait for the answers to the one before
+		}
+		if open, is := n.writing[of]; is && (open == id || of.ticks || of.Kind == lease.KindLease || of.Kind == lease.KindSeat) {
+			n.of.Errorf("%s sends %v while a write of the same record is under way", n.Name, send.Write)
+		}
+		n.writing[of] = id
 	}
 }
 

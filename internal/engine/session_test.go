@@ -102,7 +102,8 @@ func (s *session) Call(o engine.Output) {
 	s.Answer(s.patience, unanswered(o))
 }
 
-func (s *session) Stepped(_ engine.Input, out []engine.Output) {
+func (s *session) Stepped(in engine.Input, out []engine.Output) {
+	s.oneAtATime(in, out)
 	for _, o := range out {
 		if o, ok := o.(engine.Unavailable); ok {
 			s.refused = append(s.refused, o)

@@ -285,8 +285,11 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 		if a.Verdict == protocol.Gone && a.Row.Generation > 0 {
 			return // a tombstone
 		}
-		// The copy never goes back, so another one is needed for a row that is behind it.
+		// The copy never goes back, so another one is needed for a row that is behind it. The plan has not changed: no other
+		// worker would take the shard.
+		mine := s.aim.mine
 		s.forget(t, s.mine(), a.Row)
+		s.aim.mine = mine
 		s.row.lost = 0 // the row may name another owner under the same generation
 		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
 	case protocol.WentBack:
