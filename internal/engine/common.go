@@ -118,7 +118,7 @@ func (c *common) tend(of spine, mine *seat, s *shard) {
 		before := s.ask != nil
 		w := self{
 			owner: mine.row.Owner(), capable: mine.capable(), doubt: mine.trust.doubt,
-			leaving: c.leave.on, release: c.leave.all, since: c.leave.since,
+			leaving: c.leave.on, release: c.leave.all, since: c.leave.since, said: c.leave.said,
 		}
 		of.fill(s, &w)
 		h, free := s.tend(t, w, of.blame)

@@ -144,6 +144,8 @@
 //	take      reads the row, and after the row the seat of its
 //	          owner, which is gone. That counts as a failed attempt; a shard that has failed too often is
 //	          quarantined instead                                → row: transfer (Recover, or Quarantine)
+//	          If the owner was last seen leaving, and has not written the row since it was handed over to
+//	          it, nothing has failed                             → row: transfer (Inherit)
 //
 // With a deathwatch, the shells of the watchers find at once that the address refuses connections, or answers as another
 // incarnation. That is a proof (proof.go). Each watcher lists the seats, and deletes the seat if it is still there: the
@@ -209,6 +211,8 @@
 //	leave     no shard waits for a request any more, or the drain time is over: hold ends the soft
 //	          contexts of the remaining handlers
 //	give      releases what nobody has requested                 → row: swap (Release)
+//	take      reads the rows that the worker had requested, until their owners have seen that it leaves. A
+//	          row that names it is given back                    → row: swap (Release)
 //	leave     no row is in the name of this worker, or handlers and writes have had the drain time and a
 //	          lease time; then seat gives itself up              → seat: delete (Evict)
 //	draft     of the next planner, whenever a plan is due        → target: delete (DropTarget)
@@ -277,6 +281,8 @@
 //	hold    stalled                    Config.StallAfter and 50 ms without a sign
 //	        lingers                    0.5 s after its tenure has ended
 //	leave   waits for successors       D; then D for handlers, and T for writes
+//	        after requests             T/3 and 0.5 s since the seat says that the worker leaves, whether or not the reads
+//	                                   of the requested rows are answered; each is read every T/12, or every 0.5 s
 //	faults  reported again             after T, then at intervals that double up to an hour
 //	        no plan                    30 s, or 3 T if that is longer
 //	        rest without a seat        T, doubling up to 6 T, after the seat was given up because no row could be written
@@ -329,7 +335,8 @@
 //	row: create, Begin;         take        a free row. The worker to which the next plan assigns it claims it
 //	swap, Revive
 //	row: transfer, Claim,       take, wait  a row in the name of a dead worker without a handler: it is recovered
-//	Recover, Take, Seize                    like any other. The table has the last mark that was committed
+//	Recover, Inherit,                       like any other. The table has the last mark that was committed
+//	Take, Seize
 //	row: create, BeginHeld;     wait        the same
 //	swap, ReviveHeld
 //	row: transfer, Quarantine   take        a quarantined row, which waits for an operator in any case

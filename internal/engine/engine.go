@@ -95,6 +95,7 @@ func (e *Engine) take(in Input) {
 	// The heartbeat of this step publishes that the worker leaves (fleet.hurry), which makes a plan due.
 	case Stop:
 		if e.leave.stop(t) {
+			e.shards.recall(t)
 			e.reads.look(t, 0)
 			e.shards.tendAll(t)
 		}
@@ -390,6 +391,10 @@ func (e *Engine) seatSettled(in Settled) {
 	// The others see this change with their next listings, and this worker knows of it already: it plans first.
 	e.watch.self = e.watch.self || was.Leaving != now.Leaving || was.Freed != now.Freed || ails(was.Health, now.Health)
 	e.shards.publish(t, now.Wants)
+	if now.Leaving && !was.Leaving {
+		e.leave.said = t.now.Mono
+		e.shards.tendAll(t)
+	}
 }
 
 // got takes the answer to the read of one record.

@@ -115,6 +115,7 @@ func (f *fleet) reserve() time.Duration {
 }
 
 // owner reports whether an owner has a seat, as far as a consistent read shows that began in the step since or later.
+// Of a seat that is gone, it returns whether its worker was last seen leaving.
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {
@@ -122,10 +123,14 @@ func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, 
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case f.peers.begun >= since:
-			return gone, lease.Seat{}
+			return gone, lease.Seat{Says: lease.Says{Leaving: f.peers.hasLeft(inc)}}
 		}
 	}
-	return f.owners.owner(t, inc, since)
+	state, seat := f.owners.owner(t, inc, since)
+	if state == gone && f.watching() {
+		seat.Leaving = f.peers.hasLeft(inc)
+	}
+	return state, seat
 }
 
 // dated reports whether the seats were listed before the plan, and have workers that the plan lacks: it may be
@@ -227,11 +232,11 @@ func (f *fleet) helpless() bool {
 
 // guilty reports whether the failures of a shard are its own. That is not known before the seats
 // were listed after the row was read.
-func (f *fleet) guilty(t *turn, at lease.Row, orphan bool, since order) (guilty, known bool) {
+func (f *fleet) guilty(t *turn, at lease.Row, died bool, since order) (guilty, known bool) {
 	if f.peers.begun <= since {
 		return false, false
 	}
-	return atFault(at, orphan, f.seats(), t.cfg.MaxAttempts), true
+	return atFault(at, died, f.seats(), t.cfg.MaxAttempts), true
 }
 
 // vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.

@@ -255,11 +255,11 @@ func (f *silence) keep(t *turn, all []*shard) {
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
 
 // atFault reports whether the failures of a shard are its own: there were enough of them, and they
-// were under two workers that are well, or every worker that is well has failed it. If the shard is
-// an orphan, the death of its owner is one more failure.
-func atFault(at lease.Row, orphan bool, seats []lease.Seat, most int64) bool {
+// were under two workers that are well, or every worker that is well has failed it. died: the death of
+// its owner is one more failure.
+func atFault(at lease.Row, died bool, seats []lease.Seat, most int64) bool {
 	attempts, workers, well, untried := min(at.Attempts(), 1<<62), at.FailedWorkers(), 0, 0
-	if orphan {
+	if died {
 		if attempts++; at.FailedUnder(at.Owner.Name) == 0 {
 			workers++
 		}

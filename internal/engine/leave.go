@@ -24,6 +24,9 @@ import (
 //
 // Invariant: the seat is given up only when no row is in the name of this worker, or when handlers
 // and writes have had their time.
+// Invariant: a worker that has requested shards first stores on its seat that it leaves, then reads their rows until
+// the owners have seen that, and only then gives up its seat. Otherwise a row could be handed over to a worker
+// without a seat.
 
 // A leave is a graceful shutdown. None of its flags is ever reset.
 type leave struct {
@@ -31,6 +34,7 @@ type leave struct {
 	began Instant
 	all   bool    // the worker waits for successors no longer
 	since Instant // since when
+	said  Instant // when it was stored on the seat that the worker leaves; 0: it is not yet. Only a worker notes that.
 	over  bool    // nothing is left but the seat
 	done  bool
 }
@@ -70,7 +74,7 @@ func (l *leave) keep(t *turn, c *seat) bool {
 func (l *leave) finish(t *turn, c *seat, shards *shards) {
 	// Handlers have their drain time, and writes a lease time after it. What the table has not answered
 	// by then is left to the others: without a seat, everything in this worker's name is a dead worker's.
-	if l.all && !l.over && !(shards.named(c.me) && t.before(l.since.Add(t.cfg.Drain+t.cfg.TTL))) {
+	if l.all && !l.over && !(shards.named(c.me, l.awaits(t)) && t.before(l.since.Add(t.cfg.Drain+t.cfg.TTL))) {
 		l.over = true
 		shards.end(t, event.CauseStopped, nil)
 	}
@@ -78,6 +82,12 @@ func (l *leave) finish(t *turn, c *seat, shards *shards) {
 		c.quit(t)
 	}
 }
+
+// awaits reports whether an owner may still hand over a shard that this worker had requested: it may not have seen
+// yet that this worker leaves, and so requests nothing. Meanwhile shard.watchLeft reads the row, and a row that names
+// this worker is given back. The time counts from when the seat said so, whether or not the table answers these
+// reads.
+func (l *leave) awaits(t *turn) bool { return l.said == 0 || t.now.Mono < l.said.Add(noticed(t)) }
 
 // expected reports whether a shard of this worker is expected by another: until a plan knows
 // that this worker leaves, all are; then those that this plan or a later one assigns to another
@@ -97,13 +107,14 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
-// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim. It is called
-// in every step of a shutdown, so it begins with the shard that it found last.
-func (l *shards) named(me lease.Incarnation) bool {
+// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim, and if
+// the worker awaits that, the owner of a shard that it had requested may hand it over. It is called in every step of
+// a shutdown, so it begins with the shard that it found last.
+func (l *shards) named(me lease.Incarnation, awaits bool) bool {
 	for range l.all {
 		l.last %= len(l.all)
 		s := l.all[l.last]
-		if _, busy := s.row.copy.Open(); busy || s.t != nil || !s.left && s.row.copy.Row().Owner.Incarnation == me {
+		if _, busy := s.row.copy.Open(); busy || s.t != nil || awaits && s.aim.left > 0 || !s.left && s.row.copy.Row().Owner.Incarnation == me {
 			return true
 		}
 		l.last++

@@ -34,6 +34,9 @@ import (
 // spoiltFor is how many lease times an unreadable seat may stand still. Sessions use it too (wait.go).
 const spoiltFor = 10
 
+// mostLeft is how many workers are remembered that have left.
+const mostLeft = 64
+
 // Peers are the seats of the other workers, sorted by incarnation.
 type peers struct {
 	all     []peer
@@ -42,8 +45,9 @@ type peers struct {
 	seen    Instant // when they were last listed; 0: not since this worker watches
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
-	mute    bool  // the last listing could not read this worker's own seat
-	turned  order // the step in which this list was made or changed; 0: it is not the list of a watcher
+	left    []lease.Incarnation // the last that have gone as leaving workers do, oldest first
+	mute    bool                // the last listing could not read this worker's own seat
+	turned  order               // the step in which this list was made or changed; 0: it is not the list of a watcher
 }
 
 // A deadSeat is an evicted seat. A listing may still show it that began before the deletion was
@@ -73,6 +77,9 @@ type peer struct {
 	evict      sending
 	proof      error // why the eviction that was sent does not wait for the lease time; nil: it has
 }
+
+// leaves reports whether the worker leaves, and is not late: its seat goes because it gives it up.
+func (p *peer) leaves() bool { return p.seat.Leaving && !p.suspect }
 
 // name returns the name of its worker, as far as it is known.
 func (p *peer) name() string { return cmp.Or(p.seat.Name, string(p.seat.Incarnation)) }
@@ -156,7 +163,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 	sortPeers(all)
 	next := peers{
 		all: all, changed: p.changed, from: cmp.Or(p.from, t.now.Mono), seen: t.now.Mono, begun: p.begun, evicted: p.evicted, mute: in.mute,
-		turned: t.step,
+		turned: t.step, left: p.left,
 	}
 	for i := range p.all {
 		old := &p.all[i]
@@ -166,6 +173,10 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 			all, missing = append(all, *old), true
 		default:
 			changed = true
+			if old.leaves() {
+				next.left = append(slices.Clip(next.left), old.seat.Incarnation)
+				next.left = next.left[max(0, len(next.left)-mostLeft):]
+			}
 			t.report(event.Event{Kind: event.PeerLeft, Peer: old.name(), Task: old.seat.Task})
 		}
 	}
@@ -197,6 +208,12 @@ func (p *peers) glimpse(t *turn, in sighting) {
 		p.all = append(p.all, now)
 	}
 	sortPeers(p.all)
+}
+
+// hasLeft reports whether the worker of that incarnation has gone, and was last seen leaving.
+func (p *peers) hasLeft(inc lease.Incarnation) bool {
+	of := p.find(inc)
+	return of != nil && of.leaves() || slices.Contains(p.left, inc)
 }
 
 // sortPeers sorts by incarnation.

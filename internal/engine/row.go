@@ -61,7 +61,7 @@ const (
 	nothing      doing = iota
 	making             // Begin
 	reviving           // Revive
-	claiming           // Claim, Recover, Take and Seize; of a session also BeginHeld and ReviveHeld
+	claiming           // Claim, Recover, Inherit, Take and Seize; of a session also BeginHeld and ReviveHeld
 	quarantining       // Quarantine
 	removing           // Remove
 	committing         // Commit, Progress

@@ -48,7 +48,7 @@ type aim struct {
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	rest   Instant // this worker does not claim it before
 	paused Instant // this worker does not request it before
-	left   Instant // until then its owner may hand it over, although this worker no longer requests it
+	left   Instant // when this worker ceased to request it: its owner may hand it over all the same; 0: it did not
 	early  int64   // tenures in a row that its handler gave up without progress
 }
 
@@ -60,6 +60,7 @@ type self struct {
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
 	since   Instant // since when
+	said    Instant // when it was stored on its seat that it shuts down; 0: it is not yet
 
 	// Of a worker alone.
 	unlisted bool          // its source has ceased to list this shard, which it holds

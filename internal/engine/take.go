@@ -73,7 +73,7 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 	// worker declines the shard, and the next plan gives it to another.
 	case w.leaving || s.running != 0 || !s.aim.mine:
 		s.retire(t, w.me())
-		s.watchLeft(t)
+		s.watchLeft(t, w.self)
 		h.declined = s.aim.mine && s.lingers(t)
 	// Its own handler has just given the shard up. A shard that has failed too often does not wait: it is judged, and
 	// perhaps quarantined.
@@ -184,7 +184,7 @@ func (s *shard) seek(t *turn, w member, h *happened) {
 			return
 		}
 		s.callOff(t, w.me())
-		s.claim(t, w, true, h)
+		s.claim(t, w, !(seat.Leaving && protocol.Untouched(at)), h)
 	case alive:
 		s.pursue(t, w, seat, h)
 	default:
@@ -212,16 +212,17 @@ func (s *shard) lineage() []string {
 	return s.parents
 }
 
-// claim takes a shard that nobody holds, or whose owner has no seat any more (orphan). If the shard has failed too
-// often and the failures are its own, claim quarantines it instead.
+// claim takes a shard that nobody holds, or whose owner has no seat any more. died: that is a failed attempt, unless
+// the owner was leaving and never started the shard. If the shard has failed too often and the failures are its own,
+// claim quarantines it instead.
 //
 // A claim begins a new generation: once it is stored, no write of an earlier owner is. A crash before this worker
 // reads the answer leaves a row in its name without a handler.
-func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
+func (s *shard) claim(t *turn, w member, died bool, h *happened) {
 	at := s.row.copy.Row()
 	guilty, known := false, true
-	if s.exhausted(t, orphan) {
-		guilty, known = w.fleet.guilty(t, at, orphan, s.row.read)
+	if s.exhausted(t, died) {
+		guilty, known = w.fleet.guilty(t, at, died, s.row.read)
 	}
 	switch when := max(s.claimable(t), s.aim.rest, s.reserved(t)); {
 	// Whose fault the failures are depends on the health of the other workers: list the seats first.
@@ -233,7 +234,7 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 	// Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
 	case guilty:
 		reason := at.Last.Reason
-		if orphan {
+		if died {
 			reason = lease.ReasonExpired
 		} else if protocol.EndingOf(reason) != protocol.Failed {
 			reason = lease.ReasonFailed
@@ -241,8 +242,11 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
 		s.send(t, quarantining, wr, err)
 	case s.before(t, when):
-	case orphan:
+	case died:
 		wr, err := protocol.Recover(at, w.owner, t.stamp())
+		s.send(t, claiming, wr, err)
+	case !at.Owner.IsZero() && at.Owner.Incarnation != w.me():
+		wr, err := protocol.Inherit(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
 	default:
 		wr, err := protocol.Claim(at, w.owner, t.stamp())
@@ -276,11 +280,11 @@ func (r *row) reserved(t *turn) Instant {
 	return 0
 }
 
-// exhausted reports whether the shard has failed too often to be tried again. The death of the owner of an orphan
-// counts, as Recover will count it: a shard may kill its worker.
-func (r *row) exhausted(t *turn, orphan bool) bool {
+// exhausted reports whether the shard has failed too often to be tried again. The death of its owner
+// (died) counts, as Recover will count it: a shard may kill its worker.
+func (r *row) exhausted(t *turn, died bool) bool {
 	n := r.copy.Row().Attempts()
-	if orphan && n < 1<<62 {
+	if died && n < 1<<62 {
 		n++
 	}
 	return t.cfg.MaxAttempts > 0 && n >= t.cfg.MaxAttempts
@@ -482,22 +486,44 @@ func (s *shard) callOff(t *turn, me lease.Incarnation) {
 		t.do(CallOff{Shard: s.name})
 	}
 	// The owner may have read the request, and may still serve it: see watchLeft.
-	if t.large && s.ask.published && s.row.copy.Row().Owner.Incarnation != me {
-		s.aim.left = t.now.Mono.Add(2 * t.cfg.TTL)
+	if s.ask.requested && s.ask.generation == s.row.copy.Row().Generation {
+		s.aim.left = t.now.Mono
 	}
 	s.ask = nil
 }
 
 // watchLeft reads the row of a shard that this worker has requested and requests no more. The owner
 // may have handed it over before it saw that. In a large fleet no listing shows this worker that
-// others then request the shard from it.
-func (s *shard) watchLeft(t *turn) {
-	at := s.row.answered.Add(t.beat)
+// others then request the shard from it. A worker that leaves gives up its seat only after that: see leave.awaits.
+func (s *shard) watchLeft(t *turn, w self) {
+	from, lasts, pace := s.aim.left, noticed(t), t.beat
 	switch {
-	case t.now.Mono >= s.aim.left:
+	case w.leaving:
+		from, pace = w.said, min(t.beat/4, paceSuspect)
+	case t.large:
+		lasts = 2 * t.cfg.TTL
+	}
+	switch at, until := s.row.answered.Add(pace), from.Add(lasts); {
+	case s.aim.left == 0 || from == 0:
+	case t.now.Mono >= until:
 		s.aim.left = 0
-	case s.before(t, at):
+	case !t.large && !w.leaving:
+	case s.before(t, min(at, until)):
 	default:
 		s.get(t)
+	}
+}
+
+// noticed is how long an owner may take to notice that a worker has ceased to request a shard, if the table answers.
+// Until then it may hand the shard over to that worker.
+func noticed(t *turn) time.Duration { return t.beat + paceSuspect }
+
+// recall is called when the worker shuts down. It drops the requests that were called off so long ago that their owners
+// have noticed.
+func (l *shards) recall(t *turn) {
+	for _, s := range l.all {
+		if t.now.Mono >= s.aim.left.Add(noticed(t)) {
+			s.aim.left = 0
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -91,6 +92,7 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		"failure":                 {release(lease.ReasonFailed), 1},
 		"stall":                   {release(lease.ReasonStalled), 1},
 		"recovery":                {write(t)(protocol.Recover(a, owner("b"), stamp())), 1},
+		"inheritance":             {write(t)(protocol.Inherit(a, owner("b"), stamp())), 0},
 		"seizure":                 {write(t)(protocol.Seize(a, owner("b"), stamp())), 0},
 		"force-release":           {write(t)(protocol.ForceRelease(a, seen, stamp())), 0},
 		"adoption":                {write(t)(protocol.Adopt(a, "op", stamp())), 0},
@@ -106,6 +108,37 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	free := fixture.Free(t)
 	if got := next(t)(protocol.Quarantine(free, protocol.Command{Seen: free.Generation}, lease.ReasonExpired, stamp())).Attempts(); got != 0 {
 		t.Errorf("quarantine of a free row: %d attempts, want 0", got)
+	}
+}
+
+// TestUntouched: only a row that the owner before has handed over, and that its owner has not written since, was
+// perhaps never started.
+func TestUntouched(t *testing.T) {
+	a := fixture.Held(t, "a")
+	yield := func(to lease.Owner, reason lease.Reason) lease.Row {
+		return next(t)(protocol.Yield(a, handle(a), to, protocol.End{Reason: reason, Mode: rebalance.Eager}, stamp()))
+	}
+	b := yield(owner("b"), lease.ReasonHandoff)
+	offered := next(t)(protocol.Offer(a, handle(a), "b-1", checkpoint.Mark{}, stamp()))
+	cut := next(t)(protocol.Release(a, handle(a), protocol.End{Reason: lease.ReasonDrainTimeout}, stamp()))
+	for name, tc := range map[string]struct {
+		r    lease.Row
+		want bool
+	}{
+		"handed over":             {b, true},
+		"handed over, cut off":    {yield(owner("b"), lease.ReasonDrainTimeout), true},
+		"handed over to its name": {yield(lease.Owner{Name: "a", Incarnation: "a-2"}, lease.ReasonHandoff), false},
+		"written since":           {next(t)(protocol.Commit(b, handle(b), at("1"), stamp())), false},
+		"claimed":                 {a, false},
+		"claimed after a cut":     {next(t)(protocol.Claim(cut, owner("b"), stamp())), false},
+		"taken over":              {next(t)(protocol.Take(offered, owner("b"), stamp())), false},
+		"seized":                  {next(t)(protocol.Seize(a, owner("b"), stamp())), false},
+		"recovered":               {next(t)(protocol.Recover(a, owner("b"), stamp())), false},
+		"released":                {next(t)(protocol.Release(a, handle(a), protocol.End{Reason: lease.ReasonReleased}, stamp())), false},
+	} {
+		if got := protocol.Untouched(tc.r); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@
 //	BeginHeld      no row                   held                a session
 //	Claim          free, or mine            held                a worker
 //	Recover        held, owner evicted      held                a worker
+//	Inherit        held, owner left         held                a worker
 //	Seize          held, drain time over    held                the successor
 //	Take           held, offered to me      held                the successor
 //	Commit         held                     held                the holder
@@ -34,7 +35,7 @@
 //
 // The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
 // which change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
-// Seize, Take, ForceRelease, Reassign, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
+// Inherit, Seize, Take, ForceRelease, Reassign, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
 // transitions share, seat.go the transitions of seats, and plan.go those of the plan, of targets
 // and of wishes.
 //
@@ -124,7 +125,7 @@ func Claim(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 // listing of the seats that began after the row was read, no confirmed seat has the owner's
 // incarnation. A seat that cannot be read counts as a sign of life.
 //
-// Recover clears an offer of the dead owner, also one to another successor.
+// Recover clears an offer of the dead owner, also one to another successor. It counts a failed attempt.
 func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := heldByOther(r, "recover", by.Incarnation); err != nil {
 		return lease.Write{}, err
@@ -132,6 +133,24 @@ func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonExpired, By: by.Name}, s, func(next *lease.Row) {
 		fail(next, r.Generation, lease.ReasonExpired)
 	})
+}
+
+// Inherit is Recover for a row that was handed over to a worker that was leaving. That worker has
+// never started the shard, so no failed attempt is counted. The caller has to prove what Recover
+// demands, that the owner was last seen leaving, and that the row is [Untouched].
+func Inherit(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
+	if err := heldByOther(r, "inherit", by.Incarnation); err != nil {
+		return lease.Write{}, err
+	}
+	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonExpired, By: by.Name}, s, nil)
+}
+
+// Untouched reports whether a Yield began the generation of r, and its owner has written nothing since. If both
+// workers have the same name, the row does not tell a Yield from a Take, after which the handler starts at once: it
+// counts as touched.
+func Untouched(r lease.Row) bool {
+	last := r.Last
+	return EndingOf(last.Reason) == Moved && last.By == last.From && last.From != r.Owner.Name && last.WriteID == r.WriteID
 }
 
 // Seize takes a shard whose owner did not wind down in the time that the terms of the move

@@ -46,6 +46,7 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"claim a tombstone":                     {errOf(protocol.Claim(gone, owner("b"), stamp())), protocol.ErrRemoved},
 		"recover a free row":                    {errOf(protocol.Recover(free, owner("b"), stamp())), protocol.ErrNotHeld},
 		"recover from oneself":                  {errOf(protocol.Recover(a, owner("a"), stamp())), protocol.ErrSelf},
+		"inherit a free row":                    {errOf(protocol.Inherit(free, owner("b"), stamp())), protocol.ErrNotHeld},
 		"seize a free row":                      {errOf(protocol.Seize(free, owner("b"), stamp())), protocol.ErrNotHeld},
 		"take what was not offered":             {errOf(protocol.Take(a, owner("b"), stamp())), protocol.ErrNotOffered},
 		"commit with another incarnation":       {errOf(protocol.Commit(a, lease.Hold{Key: a.Key(), Incarnation: "b-1", Generation: a.Generation}, at("1"), stamp())), protocol.ErrNotHolder},
@@ -127,6 +128,7 @@ func TestGenerationGrowsAtEveryChangeOfHandsAndNowhereElse(t *testing.T) {
 		"release": write(t)(protocol.Release(r4, h, protocol.End{Reason: lease.ReasonReleased}, stamp())),
 		"finish":  write(t)(protocol.Finish(r4, h, checkpoint.Mark{}, stamp())),
 		"recover": write(t)(protocol.Recover(r4, owner("b"), stamp())),
+		"inherit": write(t)(protocol.Inherit(r4, owner("b"), stamp())),
 		"reclaim": write(t)(protocol.Claim(r4, owner("a"), stamp())),
 		"force":   write(t)(protocol.ForceRelease(r4, seen, stamp())),
 	} {

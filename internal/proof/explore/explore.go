@@ -110,6 +110,9 @@ type Prelude struct{ w *state }
 // Join brings in a worker.
 func (p *Prelude) Join(i int) { p.w.nodes[i].enter() }
 
+// Stop tells a worker to stop.
+func (p *Prelude) Stop(i int) { p.w.nodes[i].stop() }
+
 // Pause pauses a worker; Die ends it. The calls that it has sent are under way.
 func (p *Prelude) Pause(i int) { p.w.nodes[i].pause() }
 func (p *Prelude) Die(i int)   { p.w.nodes[i].dead = true }
@@ -290,7 +293,7 @@ func (n *node) moves() []move {
 	add(left.Crashes > 0, "dies", func(n *node) { n.w.left.Crashes--; n.dead = true })
 	add(left.Pauses > 0 && !n.paused, "is paused", func(n *node) { n.w.left.Pauses--; n.pause() })
 	add(n.paused, "wakes up", (*node).resume)
-	add(left.Stops > 0 && !n.paused, "is stopped", func(n *node) { n.w.left.Stops--; n.stopped = true; n.give(engine.Stop{}) })
+	add(left.Stops > 0 && !n.paused, "is stopped", func(n *node) { n.w.left.Stops--; n.stop() })
 	for t, h := range n.Handlers {
 		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(n *node) { n.ret(t, false) })
 		add(!n.paused && !h.Over && left.Fails > 0, "fails "+h.Shard, func(n *node) { n.w.left.Fails--; n.ret(t, true) })
@@ -301,6 +304,8 @@ func (n *node) moves() []move {
 	}
 	return moves
 }
+
+func (n *node) stop() { n.stopped = true; n.give(engine.Stop{}) }
 
 func (n *node) pause() { n.paused, n.slept = true, n.w.story.Sessions != nil }
 

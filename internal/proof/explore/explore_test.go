@@ -74,6 +74,18 @@ func stories() []explore.Story {
 			{Name: "a pause and a mark", Workers: 2, Shards: 1, Settled: 2, Pauses: 1, Marks: 1, For: 12 * time.Second},
 			{Name: "a stop", Workers: 2, Shards: 1, Settled: 2, Stops: 1, For: 8 * time.Second},
 			{Name: "a stop and a fault", Workers: 2, Shards: 1, Settled: 2, Stops: 1, Faults: 1, For: 8 * time.Second},
+			{Name: "an owner stops, and a worker that has just requested its shard", Workers: 3, Shards: 3, Settled: 2, For: 8 * time.Second,
+				Prelude: func(p *explore.Prelude) {
+					p.Join(c)
+					p.Until(c, "of target")
+					p.Until(c, "lease g/")
+					p.Until(c, "swap of seat")
+					p.Rest(3 * time.Second) // b sees the request
+					p.Stop(c)
+					p.Until(c, "of target")
+					p.Until(c, "swap of plan") // then nothing but its seat is left
+					p.Stop(b)
+				}},
 			{Name: "a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, For: 15 * time.Second},
 			{Name: "a join, a pause and a mark", Workers: 2, Shards: 2, Settled: 1, Pauses: 1, Marks: 1, For: 15 * time.Second},
 			{Name: "three workers and a crash", Workers: 3, Shards: 2, Settled: 3, Crashes: 1, For: 12 * time.Second},

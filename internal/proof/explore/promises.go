@@ -24,18 +24,19 @@ import (
 //	reserved   Nobody else gets a reserved lease until the reservation has ended.
 type promises struct {
 	requests   judge.Requests
-	seats      judge.Seats    // that were deleted
-	history    judge.History  // only in stories of sessions
-	highest    int64          // the highest revision of a plan
-	lastForced engine.Instant // when the last command ended a tenure
+	seats      judge.Seats           // that were deleted
+	history    judge.History         // only in stories of sessions
+	soft       map[judge.Tenure]bool // the soft contexts of their handlers have ended; a handler that has returned is forgotten
+	highest    int64                 // the highest revision of a plan
+	lastForced engine.Instant        // when the last command ended a tenure
 }
 
 func newPromises() promises {
-	return promises{requests: judge.Requests{}, seats: judge.Seats{}, history: judge.History{}}
+	return promises{requests: judge.Requests{}, seats: judge.Seats{}, history: judge.History{}, soft: map[judge.Tenure]bool{}}
 }
 
 func (p promises) clone() promises {
-	p.requests, p.seats, p.history = maps.Clone(p.requests), maps.Clone(p.seats), maps.Clone(p.history)
+	p.requests, p.seats, p.history, p.soft = maps.Clone(p.requests), maps.Clone(p.seats), maps.Clone(p.history), maps.Clone(p.soft)
 	return p
 }
 
@@ -85,6 +86,7 @@ func (w *state) acceptedRow(a judge.Accepted) {
 	}
 	w.check(h.Check())
 	if !sessions {
+		w.checkLeft(a)
 		return
 	}
 	w.history.Saw(a, checkpoint.Decimal)
@@ -95,6 +97,25 @@ func (w *state) acceptedRow(a judge.Accepted) {
 	}
 	if a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced {
 		w.lastForced = w.now
+	}
+}
+
+// checkLeft checks that no row is handed over to a worker that has left, and that no row counts the leave of its
+// owner as a failed attempt. A worker that has left has given up its seat by itself, and no call was late.
+func (w *state) checkLeft(a judge.Accepted) {
+	left := func(of lease.Owner) bool {
+		if of.IsZero() || !w.seats[of.Incarnation].Gone {
+			return false
+		}
+		n := &w.nodes[of.Name[0]-'a']
+		return n.stopped && !n.dead
+	}
+	switch s := w.story; {
+	case s.Faults+s.Pauses+s.Proofs > 0:
+	case a.After.Owner != a.Before.Owner && left(a.After.Owner):
+		w.blame("%v was handed over to a worker that had left: %v", a.Before, a.After)
+	case a.After.Attempts() > a.Before.Attempts() && left(a.Before.Owner):
+		w.blame("%v counts the leave of its owner as a failed attempt: %v", a.After, a.Before)
 	}
 }
 
@@ -145,6 +166,7 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 // Drain and Over leave it open when the handler returns.
 func (n *node) Drain(h *virtual.Handler, o engine.Drain) {
 	n.w.check(n.end(h, o.Tenure, o.Cause, nil).WindDown())
+	n.w.soft[judge.Tenure(o.Tenure)] = true
 }
 
 func (n *node) Over(h *virtual.Handler, o engine.Over) {
@@ -157,7 +179,7 @@ func (n *node) end(h *virtual.Handler, id engine.Tenure, cause event.Cause, err 
 	w, t := n.w, judge.Tenure(id)
 	sessions := w.story.Sessions != nil
 	return judge.End{
-		Cause: cause, Err: err, Tenure: t, Ended: judge.EndOf(t, w.row(id.Shard)), Soft: h != nil && h.Soft,
+		Cause: cause, Err: err, Tenure: t, Ended: judge.EndOf(t, w.row(id.Shard)), Soft: w.soft[t],
 		Returned: h == nil, Released: sessions && n.released == id,
 		Requested: w.requests.Any(t), Stopping: n.stopped, Untrusted: n.slept || !sessions,
 		Unlisted: !sessions && len(w.story.Lists) > 0,

@@ -96,7 +96,7 @@ func watchMutants() []mutant {
 		{"an owner with a hint looks at one seat", "internal/engine.follow.successor",
 			never("give != nil"), inEngine, "TestOwnerWithAHint"},
 		{"the row of a request that was called off is read on", "internal/engine.shard.watchLeft",
-			swap(`t.now.Mono >= s.aim.left`, `true`), inEngine, "TestYieldToAWorkerThatLostInterest"},
+			swap(`t.now.Mono >= until`, `true`), inEngine, "TestYieldToAWorkerThatLostInterest"},
 		{"a stray is called back", "internal/engine.shards.follow",
 			never("give.To"), inEngine, "TestStray"},
 		{"the audit finds strays", "internal/engine.fleet.reason",
