@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -59,6 +61,60 @@ func TestReassignToNobody(t *testing.T) {
 			t.Errorf("claimed after %v", waited)
 		}
 	})
+}
+
+// TestReassignToNobodyIsReported: while a shard is reserved for a name that no worker has, the one worker that should hold
+// the shard reports that, and reports the end. Nobody reports a reservation for a worker that runs, in a small fleet and in
+// a large one.
+func TestReassignToNobodyIsReported(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var told []event.Event
+			config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, Observe: func(e event.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Kind == event.Full {
+					told = append(told, e)
+				}
+			}}
+			s := staged(t, 24, config, nil, names...)
+			time.Sleep(time.Minute)
+			reassign := func(shard, to string) {
+				_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, to, time.Minute, "its handler hangs")
+				must(t, err)
+				time.Sleep(2 * time.Minute)
+			}
+			other := "b"
+			if s.row("shard-01").Owner.Name == "b" {
+				other = "c"
+			}
+			reassign("shard-01", other)
+			if len(told) > 0 {
+				t.Errorf("a reservation for a worker that runs: %v", told)
+			}
+			reassign("shard-00", "nobody")
+			mu.Lock()
+			defer mu.Unlock()
+			began, ended := 0, 0
+			for _, e := range told {
+				switch {
+				case e.Shard != "shard-00" || e.Worker != told[0].Worker:
+					t.Errorf("also told: %v", e)
+				case e.Over:
+					ended++
+				case !strings.Contains(e.Err.Error(), `reserved for "nobody"`):
+					t.Errorf("told without the name: %v", e)
+				case e.Lasted < 2*ttl:
+					began++
+				}
+			}
+			if began != 1 || ended != 1 || !told[len(told)-1].Over {
+				t.Errorf("%d began and %d ended: %v", began, ended, told)
+			}
+		})
+	}
 }
 
 // TestReservationEndsEarly: a shard is reserved for a name that no worker has. Another command gives the shard to a

@@ -241,6 +241,7 @@ func (s *shard) claim(t *turn, w member, orphan bool, h *happened) {
 		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
 		s.send(t, quarantining, wr, err)
 	case s.before(t, when):
+		h.kept = s.kept(t)
 	case orphan:
 		wr, err := protocol.Recover(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
@@ -276,6 +277,20 @@ func (r *row) reserved(t *turn) Instant {
 		return max(until, min(r.since.Add(lasts), t.now.Mono.Add(left)))
 	}
 	return until
+}
+
+// keptFor is how much longer than a lease time a shard is kept from its worker before that is a fault. If there is a worker
+// with the name for which the shard is reserved, the next plan assigns the shard to that one.
+const keptFor = 2 * time.Second
+
+// kept returns since when a reservation for another name keeps this worker from a shard that the plan assigns to it; 0:
+// none does, or not for long. It may be that no worker has the name.
+func (s *shard) kept(t *turn) Instant {
+	of := s.row.copy.Row().Reserved
+	if !s.aim.mine || of.For == "" || of.For == t.cfg.Name || s.reserved(t) <= t.now.Mono || s.before(t, s.row.since.Add(t.cfg.TTL+keptFor)) {
+		return 0
+	}
+	return s.row.since
 }
 
 // delayed returns until when the lock delay lasts that a command has left in the row; 0: it has left none.
