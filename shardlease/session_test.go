@@ -618,56 +618,6 @@ func TestCommandsForSessions(t *testing.T) {
 	})
 }
 
-// TestCommandsKeepTheLockDelay: an operator takes a held lease from its session, which has a lock delay. The next session
-// acquires the lease when the delay has passed, and not before; with NoDelay at once.
-func TestCommandsKeepTheLockDelay(t *testing.T) {
-	const delay = time.Minute
-	for name, take := range map[string]func(shardlease.Supervisor, *shardlease.Tenure, lease.Incarnation) error{
-		"release": func(s shardlease.Supervisor, tn *shardlease.Tenure, _ lease.Incarnation) error {
-			_, err := s.ForceRelease(t.Context(), "lock", tn.Generation(), "it hangs")
-			return err
-		},
-		"reassign": func(s shardlease.Supervisor, tn *shardlease.Tenure, _ lease.Incarnation) error {
-			_, err := s.Reassign(t.Context(), "lock", tn.Generation(), "b", time.Minute, "it hangs")
-			return err
-		},
-		"evict": func(s shardlease.Supervisor, _ *shardlease.Tenure, inc lease.Incarnation) error {
-			_, err := s.Evict(t.Context(), inc, "it hangs")
-			return err
-		},
-		"release-task": func(s shardlease.Supervisor, _ *shardlease.Tenure, _ lease.Incarnation) error {
-			_, err := s.ReleaseTask(t.Context(), "run-17", "cancelled")
-			return err
-		},
-	} {
-		for _, none := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(memstore.Store)
-				a := runSession(t, store, shardlease.SessionConfig{Name: "a", Task: "run-17", LockDelay: delay})
-				b := runSession(t, store, shardlease.SessionConfig{Name: "b"})
-				first := a.lock(t, shardlease.AcquireOptions{})
-				waits := make(chan *shardlease.Tenure)
-				go func() { waits <- b.lock(t, shardlease.AcquireOptions{}) }()
-				time.Sleep(time.Minute)
-				if err := take(shardlease.Supervisor{Store: store, Group: "locks", By: "ann", NoDelay: none}, first, a.Status().Incarnation); err != nil {
-					t.Error(err)
-				}
-				began := time.Now()
-				(<-waits).Release("")
-				least := delay
-				if none {
-					least = 0
-				}
-				if took := time.Since(began); took < least || took > least+8*time.Second {
-					t.Errorf("%s, NoDelay %t: acquired after %v", name, none, took)
-				}
-				b.end(t)
-				a.end(t)
-			})
-		}
-	}
-}
-
 // TestReleaseTaskEvictsSessions: a session with a descendant of the task loses all its leases, and another session
 // acquires them, without a lock delay if the operator says so.
 func TestReleaseTaskEvictsSessions(t *testing.T) {

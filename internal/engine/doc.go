@@ -279,6 +279,7 @@
 //	leave   waits for successors       D; then D for handlers, and T for writes
 //	faults  reported again             after T, then at intervals that double up to an hour
 //	        no plan                    30 s, or 3 T if that is longer
+//	        reserved for another name  T and 2 s
 //	        rest without a seat        T, doubling up to 6 T, after the seat was given up because no row could be written
 //	health  rest of an unwell worker   T, doubling up to 4 min
 //

@@ -23,8 +23,8 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by common.scan at the end of each step: meet, scanStore and scanCommits. Called by the spines: keep after that,
-// keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
+// Called by common.scan at the end of each step: meet, scanStore, scanReserved and scanCommits. Called by the spines: keep
+// after that, keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
 // was met.
 //
 // Two faults change what the worker does. If it can renew its seat and write no row, it gives its seat up

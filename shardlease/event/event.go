@@ -44,7 +44,7 @@ const (
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
-	Full                        // no worker has room for some shards; one worker reports it. Or some are reserved for a name that no worker has; the worker that should hold them reports it
+	Full                        // no worker has room for some shards, or some are reserved for a name that no worker has; one worker reports it
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail: it gets no shards, except for trials; or its reads of the table fail: it gets none
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
