@@ -113,6 +113,28 @@ func TestReassignToNobodyIsReported(t *testing.T) {
 			if began != 1 || ended != 1 || !told[len(told)-1].Over {
 				t.Errorf("%d began and %d ended: %v", began, ended, told)
 			}
+
+			// The plan assigns a reserved shard to another worker: the first one has nothing to report any more.
+			told = nil
+			mu.Unlock()
+			_, err := s.operator().Reassign(t.Context(), "shard-02", s.row("shard-02").Generation, "nobody", 10*time.Minute, "its handler hangs")
+			must(t, err)
+			time.Sleep(time.Minute)
+			mu.Lock()
+			if len(told) == 0 || told[len(told)-1].Over {
+				t.Fatalf("told %v", told)
+			}
+			first, next := told[0].Worker, "a"
+			if first == next {
+				next = "b"
+			}
+			mu.Unlock()
+			must(t, s.operator().Pin(t.Context(), "shard-02", next, time.Hour, "test"))
+			time.Sleep(time.Minute)
+			mu.Lock()
+			if !slices.ContainsFunc(told, func(e event.Event) bool { return e.Over && e.Worker == first }) || told[len(told)-1].Worker != next || told[len(told)-1].Over {
+				t.Errorf("then %v", told)
+			}
 		})
 	}
 }

@@ -388,18 +388,18 @@ func TestStatesHasAllStates(t *testing.T) {
 
 // TestCostOfALongLeaseTime: a worker has a lease time of a day, and its shards would wait as long after a crash. The warning
 // says so while the worker lives. When the worker has missed its own heartbeat, it names the rest of the time and the
-// command. Workers with nearly the same lease time are no cost, and neither is a worker without shards.
+// command, unless the rest is no longer than after any crash, or the worker has no shards.
 func TestCostOfALongLeaseTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ttl, silent time.Duration
 		free        bool
 		text, do    []string // of the warning at each level
 	}{
-		"it lives":             {24 * time.Hour, 7 * time.Hour, false, []string{`if worker "b" crashes, its 2 shards may wait for up to 32h`}, []string{"workers -o wide"}},
-		"it missed its beat":   {24 * time.Hour, 11 * time.Hour, false, []string{"its 2 shards wait for up to 21h0m1s more", `worker "b" crashes`}, []string{"shardlease evict b-1", "Config.TTL"}},
-		"it holds nothing":     {24 * time.Hour, 11 * time.Hour, true, []string{"its 0 shards"}, []string{"Config.TTL"}},
-		"nearly the same time": {10 * time.Second, 9 * time.Second, false, []string{`worker "b" crashes`}, []string{"Config.TTL"}},
-		"the same time":        {ttl, ttl / 2, false, nil, nil},
+		"it lives":           {24 * time.Hour, 7 * time.Hour, false, []string{`if worker "b" crashes, its 2 shards may wait for up to 32h`}, []string{"workers -o wide"}},
+		"it missed its beat": {24 * time.Hour, 11 * time.Hour, false, []string{"its 2 shards wait for up to 21h0m1s more", `worker "b" crashes`}, []string{"shardlease evict b-1", "Config.TTL"}},
+		"it holds nothing":   {24 * time.Hour, 11 * time.Hour, true, []string{"its 0 shards"}, []string{"Config.TTL"}},
+		"it is nearly over":  {2 * time.Minute, 155 * time.Second, false, []string{`worker "b" crashes`}, []string{"Config.TTL"}},
+		"the same time":      {ttl, ttl / 2, false, nil, nil},
 	} {
 		of := settled(t)
 		of.seats["b"].TTL = tc.ttl

@@ -51,8 +51,6 @@ func healthMutants() []mutant {
 			swap(`seen > first`, `first < 0`), inEngine, "TestManyLosses"},
 		{"the wait for a reservation is reported", "internal/engine.Engine.happened",
 			never("h.kept"), inWorker, "TestReassignToNobodyIsReported"},
-		{"the wait for a reservation is reported by the worker that should hold the shard", "internal/engine.shard.kept",
-			swap(`!s.aim.mine || $rest`, `$rest`), inWorker, "TestReassignToNobodyIsReported"},
 		{"the wait for a reservation ends", "internal/engine.faults.scanReserved",
 			cut("lower"), inWorker, "TestReassignToNobodyIsReported"},
 		{"a reservation that is served is no fault", "internal/engine.shard.kept",

@@ -11,7 +11,7 @@ func inspectMutants() []mutant {
 			swap(`w.Seat.TTL/3 + w.Seat.TTL/12`, `w.Seat.TTL`), inInspect, "TestCostOfALongLeaseTime"},
 		{"a worker with a long lease time beats rarely", "shardlease/inspect.findings.leaseTimes",
 			without("silent.over"), inInspect, "TestCostOfALongLeaseTime"},
-		{"a lease time that is nearly the same costs nothing", "shardlease/inspect.findings.leaseTimes",
+		{"a lease time that is nearly over costs nothing", "shardlease/inspect.findings.leaseTimes",
 			without("left > evicted"), inInspect, "TestCostOfALongLeaseTime"},
 		{"a revision at its end is reported", "shardlease/inspect.findings.exhausted",
 			never("p.revision"), inInspect, "TestNumbersAtTheirEnd"},
