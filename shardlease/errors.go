@@ -142,7 +142,7 @@ type HeldError struct {
 	// Since is when the generation began, by the clock of the machine that began it: the holder's, or the
 	// operator's if the lease is reserved. It is for people.
 	Since       time.Time
-	Lost        bool // the holder is gone, and its lock delay is not over yet
+	Lost        bool // the holder is gone or has lost the lease by a command, and its lock delay is not over yet
 	Quarantined bool // an operator has quarantined the lease
 	// ReservedFor is the name of the sessions for which an operator has reserved the lease
 	// ([Supervisor.Reassign]); empty: the lease is not reserved.
@@ -165,6 +165,9 @@ func (e *HeldError) Error() string {
 		return text + " is quarantined"
 	case e.ReservedFor != "":
 		return text + fmt.Sprintf(" is reserved for %q since %s", e.ReservedFor, e.Since.Format(time.RFC3339))
+	}
+	if e.Lost && e.Owner.IsZero() {
+		return text + fmt.Sprintf(" was taken from its holder at %s; the lock delay is not over", e.Since.Format(time.RFC3339))
 	}
 	text += fmt.Sprintf(" is held by %v under generation %d since %s", e.Owner, e.Generation, e.Since.Format(time.RFC3339))
 	if e.Lost {

@@ -28,6 +28,7 @@ func TestHeldErrorNamesWhatItKnows(t *testing.T) {
 	for want, err := range map[string]*shardlease.HeldError{
 		`held by "a" (a-1) for task "deploy 7" under generation 12`: {Name: "lock", Owner: by, Generation: 12},
 		"the lock delay is not over":                                {Name: "lock", Owner: by, Generation: 12, Lost: true},
+		"was taken from its holder":                                 {Name: "lock", Generation: 12, Lost: true},
 		"is quarantined":                                            {Name: "lock", Generation: 12, Quarantined: true},
 		"cannot be read":                                            {Name: "lock", Unreadable: true},
 		"is finished":                                               {Name: "lock", Generation: 12, Finished: true},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
@@ -59,6 +61,82 @@ func TestReassignToNobody(t *testing.T) {
 			t.Errorf("claimed after %v", waited)
 		}
 	})
+}
+
+// TestReassignToNobodyIsReported: while a shard is reserved for a name that no worker has, the one worker that should hold
+// the shard reports that, and reports the end. Nobody reports a reservation for a worker that runs, in a small fleet and in
+// a large one.
+func TestReassignToNobodyIsReported(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var told []event.Event
+			config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, Observe: func(e event.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Kind == event.Full {
+					told = append(told, e)
+				}
+			}}
+			s := staged(t, 24, config, nil, names...)
+			time.Sleep(time.Minute)
+			reassign := func(shard, to string) {
+				_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, to, time.Minute, "its handler hangs")
+				must(t, err)
+				time.Sleep(2 * time.Minute)
+			}
+			other := "b"
+			if s.row("shard-01").Owner.Name == "b" {
+				other = "c"
+			}
+			reassign("shard-01", other)
+			if len(told) > 0 {
+				t.Errorf("a reservation for a worker that runs: %v", told)
+			}
+			reassign("shard-00", "nobody")
+			mu.Lock()
+			defer mu.Unlock()
+			began, ended := 0, 0
+			for _, e := range told {
+				switch {
+				case e.Shard != "shard-00" || e.Worker != told[0].Worker:
+					t.Errorf("also told: %v", e)
+				case e.Over:
+					ended++
+				case !strings.Contains(e.Err.Error(), `reserved for "nobody"`):
+					t.Errorf("told without the name: %v", e)
+				case e.Lasted < 2*ttl:
+					began++
+				}
+			}
+			if began != 1 || ended != 1 || !told[len(told)-1].Over {
+				t.Errorf("%d began and %d ended: %v", began, ended, told)
+			}
+
+			// The plan assigns a reserved shard to another worker: the first one has nothing to report any more.
+			told = nil
+			mu.Unlock()
+			_, err := s.operator().Reassign(t.Context(), "shard-02", s.row("shard-02").Generation, "nobody", 10*time.Minute, "its handler hangs")
+			must(t, err)
+			time.Sleep(time.Minute)
+			mu.Lock()
+			if len(told) == 0 || told[len(told)-1].Over {
+				t.Fatalf("told %v", told)
+			}
+			first, next := told[0].Worker, "a"
+			if first == next {
+				next = "b"
+			}
+			mu.Unlock()
+			must(t, s.operator().Pin(t.Context(), "shard-02", next, time.Hour, "test"))
+			time.Sleep(time.Minute)
+			mu.Lock()
+			if !slices.ContainsFunc(told, func(e event.Event) bool { return e.Over && e.Worker == first }) || told[len(told)-1].Worker != next || told[len(told)-1].Over {
+				t.Errorf("then %v", told)
+			}
+		})
+	}
 }
 
 // TestReservationEndsEarly: a shard is reserved for a name that no worker has. Another command gives the shard to a
@@ -140,6 +218,56 @@ func TestReassignToASession(t *testing.T) {
 			g.end(t)
 		}
 	})
+}
+
+// TestCommandsKeepTheLockDelay: an operator takes a held lease from its session, which has a lock delay. The next session
+// acquires the lease when the delay has passed, and not before; with NoDelay at once.
+func TestCommandsKeepTheLockDelay(t *testing.T) {
+	const delay = time.Minute
+	for name, take := range map[string]func(shardlease.Supervisor, *shardlease.Tenure, lease.Incarnation) error{
+		"release": func(s shardlease.Supervisor, tn *shardlease.Tenure, _ lease.Incarnation) error {
+			_, err := s.ForceRelease(t.Context(), "lock", tn.Generation(), "it hangs")
+			return err
+		},
+		"reassign": func(s shardlease.Supervisor, tn *shardlease.Tenure, _ lease.Incarnation) error {
+			_, err := s.Reassign(t.Context(), "lock", tn.Generation(), "b", time.Minute, "it hangs")
+			return err
+		},
+		"evict": func(s shardlease.Supervisor, _ *shardlease.Tenure, inc lease.Incarnation) error {
+			_, err := s.Evict(t.Context(), inc, "it hangs")
+			return err
+		},
+		"release-task": func(s shardlease.Supervisor, _ *shardlease.Tenure, _ lease.Incarnation) error {
+			_, err := s.ReleaseTask(t.Context(), "run-17", "cancelled")
+			return err
+		},
+	} {
+		for _, none := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(memstore.Store)
+				a := runSession(t, store, shardlease.SessionConfig{Name: "a", Task: "run-17", LockDelay: delay})
+				b := runSession(t, store, shardlease.SessionConfig{Name: "b"})
+				first := a.lock(t, shardlease.AcquireOptions{})
+				waits := make(chan *shardlease.Tenure)
+				go func() { waits <- b.lock(t, shardlease.AcquireOptions{}) }()
+				time.Sleep(time.Minute)
+				if err := take(shardlease.Supervisor{Store: store, Group: "locks", By: "ann", NoDelay: none}, first, a.Status().Incarnation); err != nil {
+					t.Error(err)
+				}
+				began := time.Now()
+				(<-waits).Release("")
+				least := delay
+				if none {
+					least = 0
+				}
+				if took := time.Since(began); took < least || took > least+8*time.Second {
+					t.Errorf("%s, NoDelay %t: acquired after %v", name, none, took)
+				}
+				b.end(t)
+				a.end(t)
+			})
+		}
+	}
 }
 
 // TestReassignRefusesBadInput: nothing is written.

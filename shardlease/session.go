@@ -45,8 +45,9 @@ type SessionConfig struct {
 	// ended. Default as in [Config].
 	Drain time.Duration
 	// LockDelay is how long no session acquires the leases that this session has lost. A session loses its
-	// leases when another session evicts it. At a shutdown, it also loses each lease that its holder does not
-	// release within Drain. A release causes no delay. Default none; at most a day.
+	// leases when another session evicts it, or when a command takes them away (unless [Supervisor].NoDelay is set).
+	// At a shutdown, it also loses each lease that its holder does not release within Drain. A release by the holder
+	// causes no delay. Default none; at most a day.
 	//
 	// The delay is for sinks that cannot compare a generation. A paused process may still write when
 	// it wakes up; during the delay such a write can arrive before the next holder begins. The delay
@@ -188,7 +189,8 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*
 // for.
 //
 // TryAcquire does not detect that a holder has died: only an Acquire that waits for the lease time of
-// the holder does.
+// the holder does. A lock delay counts from when the session first saw the loss, so a session that lives for less
+// than the delay does not see its end.
 func (s *Session) TryAcquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
 	return s.acquire(ctx, name, o, true)
 }

@@ -53,6 +53,10 @@ import (
 // Sessions make no audits: if the wish cannot be stored, the session notices the command at its next commit.
 // After Evict, a session loses all its leases when its next heartbeat is refused.
 //
+// Until then the old holder may still write to a sink that cannot compare a generation. So ForceRelease, Reassign,
+// Evict and ReleaseTask keep the holder's [SessionConfig.LockDelay]: no session acquires the lease until the delay
+// has passed since that session first saw the command. Set NoDelay if the holder is known to be dead.
+//
 // The row keeps what a command did, and By, for as long as it remembers the change of hands: see
 // [lease.Row.History]. After the next change of hands it keeps the first 64 bytes of the reason.
 //
@@ -80,6 +84,9 @@ type Supervisor struct {
 	// Order checks the position to which a shard is rewound: Rewind refuses a position that the order
 	// of the group's workers ([Config.Order]) cannot read. Nil: any position is accepted.
 	Order checkpoint.Order
+	// NoDelay makes ForceRelease, Reassign, Evict and ReleaseTask leave no lock delay: another session may acquire
+	// the lease at once. ForceRelease and Reassign also end one that an earlier command has left.
+	NoDelay bool
 }
 
 // List returns the lease rows of the group, sorted by shard. The error contains a
@@ -161,8 +168,8 @@ func checkTask(task string) error {
 
 // ForceRelease releases a shard without the cooperation of its owner. It is for an owner that is dead or
 // stuck. Any worker may claim the shard then, also the former owner; to choose the next owner, use
-// [Supervisor.Reassign]. If nobody holds the shard, ForceRelease ends its reservation. If an answer of the store was
-// lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
+// [Supervisor.Reassign]. If nobody holds the shard, ForceRelease ends its reservation for a name. If an answer of the
+// store was lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
 	return s.announced(ctx, row, err)
@@ -402,7 +409,7 @@ func (s Supervisor) key(shard string) lease.Key {
 }
 
 func (s Supervisor) stated(seen int64, why string) protocol.Command {
-	return protocol.Command{Seen: seen, By: s.By, Note: why}
+	return protocol.Command{Seen: seen, By: s.By, Note: why, NoDelay: s.NoDelay}
 }
 
 // check reports the fields that are missing or not valid.

@@ -199,6 +199,9 @@ func (c *common) scan(of spine, mine *seat) {
 	if f.store.on {
 		f.scanStore(t, c.shards.all, of.fails() || mine.fails())
 	}
+	if f.reserved.on {
+		f.scanReserved(t, c.shards.all)
+	}
 	if f.commits.on && f.scanCommits(t, &c.shards, of.replaceable(), mine.young(t)) {
 		c.surrender(of, mine)
 	}

@@ -285,6 +285,7 @@
 //	                                   of the requested rows are answered; each is read every T/12, or every 0.5 s
 //	faults  reported again             after T, then at intervals that double up to an hour
 //	        no plan                    30 s, or 3 T if that is longer
+//	        reserved for another name  T and 2 s
 //	        rest without a seat        T, doubling up to 6 T, after the seat was given up because no row could be written
 //	health  rest of an unwell worker   T, doubling up to 4 min
 //

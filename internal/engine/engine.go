@@ -303,6 +303,9 @@ func (e *Engine) happened(s *shard, h happened) {
 	if h.declined {
 		e.news.add(t, lease.NewsDeclined, s.name, 0)
 	}
+	if h.kept > 0 {
+		e.faults.reserved.raise(t, h.kept, s.name, reservedError{s.row.copy.Row().Reserved})
+	}
 	if h.succeeded {
 		e.health.succeeded(t)
 	}

@@ -23,8 +23,8 @@ import (
 // looks at the calls that wait to be repeated and at the tenures, and ends the fault when it finds
 // none.
 //
-// Called by common.scan at the end of each step: meet, scanStore and scanCommits. Called by the spines: keep after that,
-// keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
+// Called by common.scan at the end of each step: meet, scanStore, scanReserved and scanCommits. Called by the spines: keep
+// after that, keepFull and keepStale in each step, keepUnlisted with each listing of the source or of the rows, the others with what
 // was met.
 //
 // Two faults change what the worker does. If it can renew its seat and write no row, it gives its seat up
@@ -67,6 +67,7 @@ type faults struct {
 	unwell   fault   // the handlers of this worker fail
 	silent   silence // handlers of this worker show no progress
 	full     fault   // no worker has room for some shards
+	reserved fault   // shards that this worker should hold are reserved for another name
 	unlisted fault   // the source has ceased to list shards that are not finished
 	stale    fault   // no plan is complete although one is needed
 
@@ -104,7 +105,7 @@ func newFaults() faults {
 	return faults{
 		store: fault{kind: event.StoreFault}, unread: noUnread(), slow: fault{kind: event.StoreFault}, commits: fault{kind: event.CommitsFail},
 		source: fault{kind: event.SourceFault}, restored: fault{kind: event.Restored}, unwell: fault{kind: event.Unwell},
-		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
+		silent: silence{fault: fault{kind: event.Silent}}, full: fault{kind: event.Full}, reserved: fault{kind: event.Full}, unlisted: fault{kind: event.Unlisted},
 		stale: fault{kind: event.PlanStale}, unwatched: fault{kind: event.Unwatched}, deaf: fault{kind: event.Unwatched},
 		misjudged: fault{kind: event.Misjudged},
 	}
@@ -258,10 +259,10 @@ func (f *faults) meet(t *turn, c *seat) {
 	}
 }
 
-// scans reports whether it is time to check which faults of the store and of commits last. The check looks at every
-// shard, so it is not made in every step.
+// scans reports whether it is time to check which faults of the store, of commits and of reservations last. The check looks
+// at every shard, so it is not made in every step.
 func (f *faults) scans(t *turn) (now bool) {
-	if !f.store.on && !f.commits.on {
+	if !f.store.on && !f.commits.on && !f.reserved.on {
 		return false
 	}
 	if now = t.now.Mono >= f.scan; now {
@@ -274,7 +275,8 @@ func (f *faults) scans(t *turn) (now bool) {
 // keep repeats the reports of the faults that last.
 func (f *faults) keep(t *turn) {
 	for _, fault := range []*fault{
-		&f.store, &f.unread.fault, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.unlisted, &f.stale,
+		&f.store, &f.unread.fault, &f.slow, &f.commits, &f.source, &f.restored, &f.unwell, &f.silent.fault, &f.full, &f.reserved,
+		&f.unlisted, &f.stale,
 		&f.unwatched, &f.deaf, &f.misjudged,
 	} {
 		fault.keep(t)
@@ -306,6 +308,13 @@ func (f *fault) concerns(all []*shard, by func(*shard) bool) (count int) {
 func (f *faults) scanStore(t *turn, all []*shard, fails bool) {
 	if f.store.concerns(all, func(s *shard) bool { return s.unanswered(t) }) == 0 && !fails && t.store.answered > t.store.failed {
 		f.store.lower(t)
+	}
+}
+
+// scanReserved ends the fault of reservations when none keeps this worker from a shard any more.
+func (f *faults) scanReserved(t *turn, all []*shard) {
+	if f.reserved.concerns(all, func(s *shard) bool { return s.kept(t) > 0 }) == 0 {
+		f.reserved.lower(t)
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -52,6 +53,13 @@ var (
 	errUnwell    = errors.New("three failures in a row, of different shards or of shards that progress elsewhere")
 	errAllUnwell = errors.New("three failures in a row, and every worker is unwell: nothing is quarantined")
 )
+
+// A reservedError names the worker for which a shard is reserved, and which the plan does not assign it to.
+type reservedError struct{ of lease.Reservation }
+
+func (e reservedError) Error() string {
+	return fmt.Sprintf("reserved for %q for %v, and the plan assigns it to no worker with that name", e.of.For, e.of.Lasts)
+}
 
 // A blame is whose fault it is that a handler has failed. It is judged once, before the shard is released, because the
 // release stores whether the failure counts.

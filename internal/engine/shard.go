@@ -90,6 +90,7 @@ type happened struct {
 	removed   bool              // this worker has made its row a tombstone
 	declined  bool              // this worker declines it
 	late      Instant           // since when its commits are late; 0: they are not
+	kept      Instant           // since when a reservation keeps this worker from it; 0: none does for long
 	succeeded bool              // the table has accepted a checkpoint, or the handler has called Progress
 	tried     bool              // a worker that is unwell tries it
 	served    lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has

@@ -242,6 +242,7 @@ func (s *shard) claim(t *turn, w member, died bool, h *happened) {
 		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
 		s.send(t, quarantining, wr, err)
 	case s.before(t, when):
+		h.kept = s.kept(t)
 	case died:
 		wr, err := protocol.Recover(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
@@ -265,17 +266,41 @@ func (r *row) claimable(t *turn) Instant {
 	return 0
 }
 
-// reserved returns until when a released shard is reserved for another worker or session; 0: it is not
-// reserved for another. The end is also computed from the wall clock, for a process that starts again and
-// again: such a process would never see a whole reservation pass.
+// reserved returns until when a released shard is reserved for another worker or session, or for nobody; 0: it is not
+// reserved. The end of what is reserved for a name is also computed from the wall clock, for a process that starts again
+// and again: such a process would never see a whole reservation pass.
 //
-// Invariant: for this process a reservation ends at the latest when Reservation.Lasts has passed since the
-// process first saw the row, whatever the clocks of others show.
+// Invariant: for this process a reservation ends at the latest when Reservation.Delay and Reservation.Lasts have passed
+// since the process first saw the row, whatever the clocks of others show.
+// Invariant: nobody claims a lease before its Reservation.Delay has passed since the command, whatever wall clocks show.
 func (r *row) reserved(t *turn) Instant {
-	at := r.copy.Row()
+	at, until := r.copy.Row(), r.delayed()
 	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {
-		left := max(0, at.Last.At.Add(of.Lasts).Sub(t.now.Wall))
-		return min(r.since.Add(of.Lasts), t.now.Mono.Add(left))
+		lasts := of.Delay + of.Lasts
+		left := max(0, at.Last.At.Add(lasts).Sub(t.now.Wall))
+		return max(until, min(r.since.Add(lasts), t.now.Mono.Add(left)))
+	}
+	return until
+}
+
+// keptFor is how much longer than a lease time a shard is kept from its worker before that is a fault. If there is a worker
+// with the name for which the shard is reserved, the next plan assigns the shard to that one.
+const keptFor = 2 * time.Second
+
+// kept returns since when a reservation for another name keeps this worker from a shard that the plan assigns to it; 0:
+// none does, or not for long. It may be that no worker has the name.
+func (s *shard) kept(t *turn) Instant {
+	of := s.row.copy.Row().Reserved
+	if !s.aim.mine || of.For == "" || of.For == t.cfg.Name || s.reserved(t) <= t.now.Mono || s.before(t, s.row.since.Add(t.cfg.TTL+keptFor)) {
+		return 0
+	}
+	return s.row.since
+}
+
+// delayed returns until when the lock delay lasts that a command has left in the row; 0: it has left none.
+func (r *row) delayed() Instant {
+	if delay := r.copy.Row().Reserved.Delay; delay > 0 {
+		return r.since.Add(delay)
 	}
 	return 0
 }

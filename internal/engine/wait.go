@@ -34,9 +34,9 @@ import (
 //
 // Invariant: a lease is taken from its owner only if a consistent read that began after the row was
 // read, or the deletion itself, has shown that the owner has no seat.
-// Invariant: the lock delay counts from when this session has first seen that the owner has no seat,
-// whether or not a caller has waited since. The seat was gone before, so the delay is perhaps longer and
-// never shorter.
+// Invariant: the lock delay counts from when this session has first seen that the owner has no seat, or that a command
+// took the lease from it, whether or not a caller has waited since. Either was so before, so the delay is perhaps longer
+// and never shorter.
 // Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
 // still for the seat's lease time. One that cannot be read is a sign of life as long as it changes: it is
 // evicted when nobody has written it for ten times the longest lease time that this session knows.
@@ -117,9 +117,10 @@ func (s *shard) contend(t *turn, w waiter) {
 		s.send(t, claiming, wr, err)
 	case at.Removed:
 		s.claimAs(t, protocol.ReviveHeld, w)
-	// A free lease may be reserved: an operator has given it to another session for a time.
+	// A free lease may be reserved: an operator has given it to another session for a time, or the lock delay lasts of the
+	// holder from which an operator took it.
 	case at.Finished || at.Quarantined || at.Owner.IsZero() && s.before(t, s.reserved(t)):
-		s.putOff(t, false)
+		s.putOff(t, t.now.Mono < s.row.delayed())
 	case at.Owner.IsZero():
 		s.claimAs(t, protocol.Claim, w)
 	default:
@@ -329,10 +330,10 @@ func (l *shards) forgetDone(t *turn) {
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		at := s.row.copy.Row()
 		switch {
-		case !s.idle(at) || s.want != nil || !at.Reserved.IsZero() && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Lasts)):
+		case !s.idle(at) || s.want != nil || at.Reserved.For != "" && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Delay+at.Reserved.Lasts)):
 			return false
-		case s.row.lost > 0 && at.Owner.LockDelay > 0:
-			losses = append(losses, s.row.lost)
+		case s.row.lossSeen() > 0:
+			losses = append(losses, s.row.lossSeen())
 			return false
 		}
 		return true
@@ -344,11 +345,22 @@ func (l *shards) forgetDone(t *turn) {
 	slices.Sort(losses)
 	first := losses[over-1]
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
-		at := s.row.copy.Row()
-		if over == 0 || s.row.lost == 0 || s.row.lost > first || at.Owner.LockDelay == 0 || s.want != nil || !s.idle(at) {
+		seen := s.row.lossSeen()
+		if over == 0 || seen == 0 || seen > first || s.want != nil || !s.idle(s.row.copy.Row()) {
 			return false
 		}
 		over--
 		return true
 	})
+}
+
+// lossSeen returns from when the lock delay counts of a holder that has lost the lease; 0: there is no such delay.
+func (r *row) lossSeen() Instant {
+	switch at := r.copy.Row(); {
+	case at.Reserved.Delay > 0:
+		return r.since
+	case at.Owner.LockDelay > 0:
+		return r.lost
+	}
+	return 0
 }

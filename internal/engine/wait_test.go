@@ -248,6 +248,66 @@ func (c *contest) reassign(to string, lasts, ahead time.Duration) {
 	c.write(protocol.Reassign(row, seen(row), lease.Reservation{For: to, Lasts: lasts}, stamp))
 }
 
+// TestCommandKeepsTheLockDelay: a command takes a lease from a holder with a lock delay. No session acquires the lease
+// before the delay has passed, also not the one for whose name it is reserved, whatever the wall clock of the command
+// shows. Then one that waits does, and one that only tries now and then.
+func TestCommandKeepsTheLockDelay(t *testing.T) {
+	const delay, lasts = 20 * time.Second, 30 * time.Second
+	for name, of := range map[string]struct {
+		to    string
+		none  bool
+		ahead time.Duration
+		every time.Duration // how often a caller tries; 0: it waits
+		least time.Duration
+	}{
+		"a release":                              {least: delay},
+		"a release by a clock that is behind":    {ahead: -time.Hour, least: delay},
+		"a release, and a caller that tries":     {every: 5 * time.Second, least: delay},
+		"a release, and one that tries rarely":   {every: 3 * time.Minute, least: delay},
+		"a release without the delay":            {none: true},
+		"for the session that waits":             {to: "b", least: delay},
+		"by a clock that is behind":              {to: "b", ahead: -time.Hour, least: delay},
+		"for nobody":                             {to: "nobody", least: delay + lasts},
+		"for nobody, by a clock that is behind":  {to: "nobody", ahead: -time.Hour, least: delay},
+		"for the session that waits, at once":    {to: "b", none: true},
+		"for the session that tries, with delay": {to: "b", every: 5 * time.Second, least: delay},
+	} {
+		f := newContest(t, 1)
+		a, b := f.join("a"), f.join("b")
+		f.Run(time.Second)
+		a.acquire("lock", lockDelay(delay))
+		f.until(time.Second, func() bool { return a.holds("lock") })
+		if of.every == 0 {
+			b.acquire("lock")
+			f.Run(time.Second)
+		}
+		row, stamp := f.row("lock"), f.stamp()
+		stamp.At = stamp.At.Add(of.ahead)
+		c := seen(row)
+		c.NoDelay = of.none
+		if of.to == "" {
+			f.write(protocol.ForceRelease(row, c, stamp))
+		} else {
+			f.write(protocol.Reassign(row, c, lease.Reservation{For: of.to, Lasts: lasts}, stamp))
+		}
+		from, acquired := f.Now(), time.Duration(0)
+		b.started = func(engine.Start) { acquired = f.Now() }
+		for f.Now() < from+10*time.Minute && !b.holds("lock") {
+			if of.every > 0 {
+				b.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+			}
+			f.Run(max(of.every, time.Second))
+		}
+		late := 2*f.config.TTL/3 + 2*of.every
+		if waited := acquired - from; acquired == 0 || waited < of.least || waited > of.least+late {
+			t.Errorf("%s: acquired after %v, want %v", name, waited, of.least)
+		}
+		if of.every > 0 && of.every < delay && (len(b.refused) == 0 || !b.refused[0].Lost) {
+			t.Errorf("%s: during the lock delay a try is told %v", name, b.refused)
+		}
+	}
+}
+
 // TestReservedLeaseGoesToItsName: a lease that was taken from a session that hangs goes to the session
 // with the stated name, although others have waited for longer and the named one begins to wait late.
 func TestReservedLeaseGoesToItsName(t *testing.T) {

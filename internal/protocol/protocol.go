@@ -45,6 +45,7 @@
 package protocol
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -71,6 +72,16 @@ type Command struct {
 	By   string // the name of the operator
 	Note string // why; the row keeps its first lease.MaxNote bytes
 	Free bool   // of Rewind: a quarantined shard may be claimed afterwards
+
+	NoDelay bool // of ForceRelease and Reassign: the lock delay of the owner ends with its generation
+}
+
+// delay returns the lock delay that the command leaves in r: that of its owner, or that which an earlier command has left.
+func (c Command) delay(r lease.Row) time.Duration {
+	if c.NoDelay {
+		return 0
+	}
+	return cmp.Or(r.Owner.LockDelay, r.Reserved.Delay)
 }
 
 // A Stamp is the random id and the time of one write. The transitions are pure, so they take a
@@ -275,21 +286,24 @@ func Finish(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write,
 }
 
 // ForceRelease takes the shard from its owner, and leaves it without one. If nobody holds the shard, it ends a
-// reservation.
+// reservation. A lock delay stays in the row as a reservation for nobody: the handler of the owner may still run.
 func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	const name = "force-release"
 	if err := seen(r, name, c); err != nil {
 		return lease.Write{}, err
 	}
-	if r.Owner.IsZero() && r.Reserved.IsZero() {
+	left := lease.Reservation{Delay: c.delay(r)}
+	if r.Owner.IsZero() && r.Reserved == left {
 		return lease.Write{}, rule(r, name, ErrNotHeld)
 	}
-	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, nil)
+	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, func(next *lease.Row) {
+		next.Reserved = left
+	})
 }
 
 // Reassign takes the shard from its owner, leaves it without an owner, and reserves it for the workers or
-// sessions with one name. If nobody holds the shard, it replaces a reservation. No store refuses a claim because of
-// the reservation: engines with other names make no claim while it lasts.
+// sessions with one name. If nobody holds the shard, it replaces a reservation. A lock delay stays, as after ForceRelease.
+// No store refuses a claim because of the reservation: engines with other names make no claim while it lasts.
 func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Write, error) {
 	const name = "reassign"
 	if err := seen(r, name, c); err != nil {
@@ -303,6 +317,7 @@ func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Writ
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "reassigned"), s, func(next *lease.Row) {
 		next.Reserved = to
+		next.Reserved.Delay = c.delay(r)
 	})
 }
 

@@ -365,3 +365,40 @@ func TestReservationIsReplaced(t *testing.T) {
 		t.Errorf("released to %v", released)
 	}
 }
+
+// TestCommandsKeepTheLockDelay: a command that takes a lease from its owner leaves the owner's lock delay in the row, and so
+// does a command that replaces or ends a reservation. Without the delay, or after it, nothing is left.
+func TestCommandsKeepTheLockDelay(t *testing.T) {
+	const delay = 5 * time.Second
+	to := lease.Reservation{For: "b", Lasts: time.Minute}
+	c := func(r lease.Row, none bool) protocol.Command {
+		return protocol.Command{Seen: r.Generation, By: "op", NoDelay: none}
+	}
+	held := fixture.Held(t, "a")
+	held.Owner.LockDelay = delay
+	for _, none := range []bool{false, true} {
+		left, given := lease.Reservation{Delay: delay}, to
+		given.Delay = delay
+		if none {
+			left, given = lease.Reservation{}, to
+		}
+		released := next(t)(protocol.ForceRelease(held, c(held, none), stamp()))
+		reserved := next(t)(protocol.Reassign(held, c(held, none), to, stamp()))
+		again := next(t)(protocol.Reassign(reserved, c(reserved, none), to, stamp()))
+		ended := next(t)(protocol.ForceRelease(again, c(again, none), stamp()))
+		if released.Reserved != left || reserved.Reserved != given || again.Reserved != given || ended.Reserved != left {
+			t.Errorf("NoDelay %t: %v, %v, %v and %v", none, released.Reserved, reserved.Reserved, again.Reserved, ended.Reserved)
+		}
+		if _, err := protocol.ForceRelease(ended, c(ended, none), stamp()); !errors.Is(err, protocol.ErrNotHeld) {
+			t.Errorf("NoDelay %t: a forced release that changes nothing: %v", none, err)
+		}
+		claimed := next(t)(protocol.Claim(ended, fixture.Worker("b"), stamp()))
+		if !claimed.Reserved.IsZero() {
+			t.Errorf("NoDelay %t: claimed as %v", none, claimed)
+		}
+	}
+	released := next(t)(protocol.ForceRelease(held, c(held, false), stamp()))
+	if ended := next(t)(protocol.ForceRelease(released, c(released, true), stamp())); !ended.Reserved.IsZero() {
+		t.Errorf("the delay that an earlier command has left: %v", ended)
+	}
+}

@@ -44,7 +44,7 @@ const (
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
-	Full                        // no worker has room for some shards; one worker reports it
+	Full                        // no worker has room for some shards, or some are reserved for a name that no worker has; one worker reports it
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // the handlers of this worker fail, and it gets only trials; or its reads of the table fail, and it gets nothing
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
@@ -120,7 +120,7 @@ type Event struct {
 	// Restored, CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when it
 	// begins, a lease time later, then at intervals that double up to an hour, and when it ends.
 	// One event reports it for all shards of this worker that it concerns; Full is about shards
-	// that no worker has, and Unlisted about those of all workers. Malformed has Lasted and Over
+	// that no worker has or may claim, and Unlisted about those of all workers. Malformed has Lasted and Over
 	// too, and its Err says why the record cannot be read. One event reports one record, at the listings
 	// that find it. A session lists nothing: it reports the rows and seats that it reads for a caller, until
 	// they can be read or no caller waits.

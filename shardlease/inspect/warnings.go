@@ -60,7 +60,8 @@ const (
 	// move is within its time, a shard rests, or all workers hold what the plan assigns to them.
 	CodeUneven Code = "uneven"
 	// CodeUnreadable: a record cannot be read, or the store cannot verify the table. An error for a
-	// lease row.
+	// lease row, also for one that can be read and never written again, because its generation or its
+	// counter is the highest number.
 	CodeUnreadable Code = "unreadable"
 	// CodeClockSkew: a stored time is more than a minute in the future, or the time in a heartbeat that an
 	// Observer has seen arrive is more than a minute old.
@@ -68,12 +69,14 @@ const (
 	// CodeFatRow: a row has more than 4,096 bytes: each commit costs five write units or more instead of one, and
 	// each read of the row two units or more. Info.
 	CodeFatRow Code = "fat-row"
-	// CodeTTLDiffers: the workers have different lease times. Info.
+	// CodeTTLDiffers: the workers have different lease times. Info; a warning for a worker that has shards and has
+	// missed its own heartbeat, if its shards may wait for longer than after a crash of the worker with
+	// the shortest lease time.
 	CodeTTLDiffers Code = "ttl-differs"
 	// CodePlanStale: the plan has been open for 30 s (10 s if its planner is dead); or a living worker has not
 	// seen the complete plan for 2T, or has lacked shards of it for 2T and 30 s although none of its
 	// shards moves or rests; or there is no plan 2T after all workers have started. An error if a record of
-	// sessions has replaced the plan that a living worker follows.
+	// sessions has replaced the plan that a living worker follows, or if its revision is the highest number.
 	CodePlanStale Code = "plan-stale"
 	// CodeAlone: only one worker lives and does not leave. Info.
 	CodeAlone Code = "alone"

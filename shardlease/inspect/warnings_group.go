@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -108,6 +110,7 @@ func (f *findings) table() {
 		f.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", f.Unverified),
 			"Give this reader the permissions of an observer, and try `shardlease table verify`.")
 	}
+	f.exhausted()
 }
 
 // group finds what concerns the fleet as a whole.
@@ -119,11 +122,51 @@ func (f *findings) group() {
 		f.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", f.claims[0].Seat.Name),
 			"Start a second worker; `shardlease workers` lists those that run.")
 	}
+	f.leaseTimes()
+}
+
+// leaseTimes reports different lease times. A crash of the worker with the longest one costs most: until then nobody evicts
+// it. While it has missed its own heartbeat, its shards may wait already.
+func (f *findings) leaseTimes() {
+	if len(f.alive) == 0 {
+		return
+	}
+	byTTL := func(a, b *Worker) int { return cmp.Compare(a.Seat.TTL, b.Seat.TTL) }
+	short, long := slices.MinFunc(f.alive, byTTL).Seat, slices.MaxFunc(f.alive, byTTL)
+	if short.TTL == long.Seat.TTL {
+		return
+	}
+	f.warn(CodeTTLDiffers, slog.LevelInfo, "", fmt.Sprintf("worker %q has a lease time of %v, and worker %q one of %v: if worker %[1]q crashes, its %[5]s may wait for up to %[6]s.",
+		long.Seat.Name, long.Seat.TTL, short.Name, short.TTL, many(long.Held, "shard"), about(evicted(long.Seat.TTL, len(f.Workers)))),
+		"Finish the rollout, or give all workers the same Config.TTL; `shardlease workers -o wide` shows it.")
 	for _, w := range f.alive {
-		if first := f.alive[0].Seat; w.Seat.TTL != first.TTL {
-			f.warn(CodeTTLDiffers, slog.LevelInfo, "", fmt.Sprintf("worker %q has a lease time of %v, and worker %q one of %v.", first.Name, first.TTL, w.Seat.Name, w.Seat.TTL),
-				"Finish the rollout, or give all workers the same Config.TTL; `shardlease workers -o wide` shows it.")
-			break
+		left := evicted(w.Seat.TTL, len(f.Workers)) - w.Silent.D
+		if w.Held > 0 && w.Silent.over(w.Seat.TTL/3+w.Seat.TTL/12) && left > evicted(short.TTL, len(f.Workers)) {
+			f.warn(CodeTTLDiffers, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker has stored no heartbeat for %s: if it is dead, its %s wait for up to %s more, because its lease time is %v.",
+				about(w.Silent.D), many(w.Held, "shard"), about(left), w.Seat.TTL),
+				fmt.Sprintf("Find out whether it still runs; if not, `shardlease evict %s --why \"…\"` frees its %s at once.", quoted(string(w.Seat.Incarnation)), many(w.Held, "shard")))
+		}
+	}
+}
+
+// exhausted reports numbers that have reached their end, which happens only if somebody writes them by hand. Then no store
+// accepts the write that would have the next one.
+func (f *findings) exhausted() {
+	if p := f.Plan; p != nil && p.Revision == math.MaxInt64 {
+		f.warn(CodePlanStale, slog.LevelError, "", fmt.Sprintf("no worker can make another plan: revision %d is the highest number.", p.Revision),
+			"Stop the workers, delete the item `!plan` and the targets (docs/table.md), and start them again: the planner writes a new plan; `shardlease plan` shows the result.")
+	}
+	for i := range f.Shards {
+		of, cannot := &f.Shards[i], ""
+		switch {
+		case of.Row.Counter == math.MaxInt64:
+			cannot = "be written, so nobody can commit, claim or release it: `leaseCounter`"
+		case of.Row.Generation == math.MaxInt64 && of.State != Finished:
+			cannot = "change hands, so nobody can claim or release it: `generation`"
+		}
+		if cannot != "" {
+			f.warn(CodeUnreadable, slog.LevelError, of.Name, fmt.Sprintf("the row can be read and cannot %s is the highest number.", cannot),
+				fmt.Sprintf("Stop its worker and repair the item by hand (docs/table.md), above every generation that a sink has seen; `shardlease get %s` shows the row.", quoted(of.Name)))
 		}
 	}
 }
@@ -176,7 +219,7 @@ func (f *findings) steering() {
 		return
 	}
 	if p.Unplaced > 0 && !p.Open {
-		f.warn(CodeNoRoom, level(f.unowned(p)), "", fmt.Sprintf("no worker has room for %s, such as %q.", many(int(p.Unplaced), "shard"), p.Examples),
+		f.warn(CodeNoRoom, level(f.unowned(p)), "", fmt.Sprintf("no worker has room for %s, such as %q.", f.roomless(p), p.Examples),
 			"Start more workers or raise Config.MaxShards; `shardlease plan --add 1` shows what one more worker would hold.")
 	}
 	if p.Open {
@@ -216,6 +259,15 @@ func (f *findings) wishes() {
 		f.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
 			fmt.Sprintf("If nobody needs it any more, `shardlease %s` ends it.", lift))
 	}
+}
+
+// roomless returns for how many shards no worker has room. The number of the plan was not checked when it was read: somebody
+// may have written it by hand. Then only the examples count, which at least are names.
+func (f *findings) roomless(p *lease.Plan) string {
+	if p.Unplaced > max(p.Shards, int64(len(f.Shards)+len(p.Examples))) {
+		return fmt.Sprintf("%s (the plan says %d, and knows %d)", many(len(p.Examples), "shard"), p.Unplaced, p.Shards)
+	}
+	return many(int(p.Unplaced), "shard")
 }
 
 // unowned reports whether a shard for which no worker has room may have no owner. A shard that was never

@@ -58,7 +58,7 @@ func (f *findings) abandoned(s *Shard) {
 		text = fmt.Sprintf("its holder %q has no seat any more, and no session has acquired the lease%s; its lock delay is %v.", s.Owner.Name, lasting(s.Since), delay.Round(time.Millisecond))
 	}
 	f.warn(CodeOrphaned, slog.LevelInfo, s.Name, text,
-		fmt.Sprintf("Nothing is to be done: the next session that wants the lease acquires it; `shardlease release %s --why \"…\"` frees it without the lock delay.", quoted(s.Name)))
+		fmt.Sprintf("Nothing is to be done: the next session that wants the lease acquires it; `shardlease release %s --no-delay --why \"…\"` frees it without the lock delay.", quoted(s.Name)))
 }
 
 // setAside reports a quarantined lease. Only operators quarantine leases by name.

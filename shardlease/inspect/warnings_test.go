@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -382,5 +383,84 @@ func TestStatesHasAllStates(t *testing.T) {
 	all, states := fixture.Kinds[inspect.State](t), slices.Sorted(slices.Values(inspect.States()))
 	if slices.Sort(all); !slices.Equal(all, states) {
 		t.Errorf("States has %v, and the constants are %v", states, all)
+	}
+}
+
+// TestCostOfALongLeaseTime: a worker has a lease time of a day, and its shards would wait as long after a crash. The warning
+// says so while the worker lives. When the worker has missed its own heartbeat, it names the rest of the time and the
+// command, unless the rest is no longer than after any crash, or the worker has no shards.
+func TestCostOfALongLeaseTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ttl, silent time.Duration
+		free        bool
+		text, do    []string // of the warning at each level
+	}{
+		"it lives":           {24 * time.Hour, 7 * time.Hour, false, []string{`if worker "b" crashes, its 2 shards may wait for up to 32h`}, []string{"workers -o wide"}},
+		"it missed its beat": {24 * time.Hour, 11 * time.Hour, false, []string{"its 2 shards wait for up to 21h0m1s more", `worker "b" crashes`}, []string{"shardlease evict b-1", "Config.TTL"}},
+		"it holds nothing":   {24 * time.Hour, 11 * time.Hour, true, []string{"its 0 shards"}, []string{"Config.TTL"}},
+		"it is nearly over":  {2 * time.Minute, 155 * time.Second, false, []string{`worker "b" crashes`}, []string{"Config.TTL"}},
+		"the same time":      {ttl, ttl / 2, false, nil, nil},
+	} {
+		of := settled(t)
+		of.seats["b"].TTL = tc.ttl
+		if tc.free {
+			of.begin(of.rows["shard-1"], lease.ReasonHandoff, "a", "")
+			of.begin(of.rows["shard-3"], lease.ReasonHandoff, "a", "")
+		}
+		of.frozen = "b"
+		of.pass(tc.silent)
+		all := warned(of.look(), inspect.CodeTTLDiffers)
+		if len(all) != len(tc.text) {
+			t.Errorf("%s: %v", name, all)
+			continue
+		}
+		for i, w := range all {
+			level := info
+			if len(all) == 2 && i == 0 {
+				level = warning
+			}
+			if w.Level != level || !strings.Contains(w.Text, tc.text[i]) || !strings.Contains(w.Do, tc.do[i]) {
+				t.Errorf("%s: %v", name, w)
+			}
+		}
+	}
+}
+
+// TestNumbersAtTheirEnd: somebody has written the highest number by hand. No worker can make another plan, or commit, claim
+// or release the shard. A finished shard needs no new generation.
+func TestNumbersAtTheirEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code inspect.Code // empty: no warning
+		text string
+		make func(of *table)
+	}{
+		"the revision":          {inspect.CodePlanStale, "no worker can make another plan", func(of *table) { of.planned(math.MaxInt64) }},
+		"the revision before":   {"", "", func(of *table) { of.planned(math.MaxInt64 - 1) }},
+		"the counter":           {inspect.CodeUnreadable, "`leaseCounter` is the highest", func(of *table) { of.rows["shard-0"].Counter = math.MaxInt64 }},
+		"the generation":        {inspect.CodeUnreadable, "`generation` is the highest", func(of *table) { of.rows["shard-0"].Generation = math.MaxInt64 }},
+		"the generation before": {"", "", func(of *table) { of.rows["shard-0"].Generation = math.MaxInt64 - 1 }},
+		"the generation of a finished one": {"", "", func(of *table) {
+			r := of.rows["shard-0"]
+			r.Generation, r.Finished, r.Owner = math.MaxInt64, true, lease.Owner{}
+		}},
+	} {
+		of := settled(t)
+		tc.make(of)
+		var all []inspect.Warning
+		for _, w := range of.look().Warnings() {
+			if w.Level == severe {
+				all = append(all, w)
+			}
+		}
+		if tc.code == "" && len(all) > 0 || tc.code != "" && (len(all) != 1 || all[0].Code != tc.code || !strings.Contains(all[0].Text, tc.text)) {
+			t.Errorf("%s: %v", name, all)
+		}
+	}
+	for unplaced, want := range map[int64]string{1: "room for 1 shard, such", 4: "room for 4 shards, such", math.MaxInt64: "room for 1 shard (the plan says 9223372036854775807, and knows 4)"} {
+		of := settled(t)
+		of.plan.Unplaced, of.plan.Shards, of.plan.Examples = unplaced, 4, []string{"shard-0"}
+		if all := warned(of.look(), inspect.CodeNoRoom); len(all) != 1 || !strings.Contains(all[0].Text, want) {
+			t.Errorf("%d shards without room: %v", unplaced, all)
+		}
 	}
 }

@@ -76,7 +76,7 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.Owner, r.Owner.Name)
 	put(attr.Incarnation, string(r.Owner.Incarnation))
 	put(attr.Task, r.Owner.Task)
-	put(attr.LockDelay, r.Owner.LockDelay.Milliseconds())
+	put(attr.LockDelay, (r.Owner.LockDelay + r.Reserved.Delay).Milliseconds()) // a row with an owner has no reservation
 	put(attr.Offer, string(r.OfferedTo))
 	put(attr.ReservedFor, r.Reserved.For)
 	put(attr.Reserved, r.Reserved.Lasts.Milliseconds())
@@ -224,7 +224,9 @@ func (in *reader) row(key Key) Row {
 	}
 	r.Last = in.last(r.Generation, r.Owner.Task)
 	if r.Last.Did == didReassign { // an older version of the library leaves these attributes in a row that it claims
-		r.Reserved = Reservation{For: in.text(attr.ReservedFor), Lasts: in.duration(attr.Reserved)}
+		r.Reserved = Reservation{For: in.text(attr.ReservedFor), Lasts: in.duration(attr.Reserved), Delay: in.duration(attr.LockDelay)}
+	} else if r.Last.Did == didRelease {
+		r.Reserved = Reservation{Delay: in.duration(attr.LockDelay)}
 	}
 	r.Past = in.text(attr.Past)
 	if _, err := unpack(r.Past, r.Last); err != nil {

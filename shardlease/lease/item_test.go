@@ -173,7 +173,7 @@ func TestLockDelayEndsWithItsOwner(t *testing.T) {
 	item := lease.Encode(fixture.Free(t))
 	item[attr.LockDelay] = int64(5000)
 	r, err := lease.Decode(item)
-	if err != nil || !r.(lease.Row).Owner.IsZero() {
+	if err != nil || !r.(lease.Row).Owner.IsZero() || !r.(lease.Row).Reserved.IsZero() {
 		t.Errorf("read as %v, %v", r, err)
 	}
 }

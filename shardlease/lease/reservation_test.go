@@ -50,9 +50,31 @@ func TestOnlyACommandReserves(t *testing.T) {
 	}
 	for name, r := range map[string]lease.Reservation{
 		"of nobody": {Lasts: time.Second}, "without a time": {For: "b"}, "of half a millisecond": {For: "b", Lasts: time.Microsecond},
-		"of a year": {For: "b", Lasts: 365 * 24 * time.Hour},
+		"of a year": {For: "b", Lasts: 365 * 24 * time.Hour}, "with a delay of a year": {For: "b", Lasts: time.Second, Delay: 365 * 24 * time.Hour},
+		"with a delay alone": {Delay: time.Second},
 	} {
 		bad := reserved
+		bad.Reserved = r
+		if err := bad.Validate(); !errors.Is(err, checkpoint.ErrInvalid) {
+			t.Errorf("a reservation %s: %v", name, err)
+		}
+	}
+}
+
+// TestForcedReleaseReservesForNobody: the row of a forced release contains the lock delay of the lost owner, and no name.
+func TestForcedReleaseReservesForNobody(t *testing.T) {
+	held := fixture.Held(t, "a")
+	held.Owner.LockDelay = 5 * time.Second
+	released := fixture.Next(t)(protocol.ForceRelease(held, protocol.Command{Seen: held.Generation, By: "op"}, fixture.Stamp()))
+	want := lease.Reservation{Delay: 5 * time.Second}
+	if record, err := lease.Decode(lease.Encode(released)); err != nil || record.(lease.Row).Reserved != want {
+		t.Errorf("read as %v, %v", record, err)
+	}
+	for name, r := range map[string]lease.Reservation{
+		"for a name": reservation, "for a name and with a delay": {For: "b", Lasts: time.Minute, Delay: time.Second},
+		"of a delay of a year": {Delay: 365 * 24 * time.Hour}, "of half a millisecond": {Delay: time.Microsecond},
+	} {
+		bad := released
 		bad.Reserved = r
 		if err := bad.Validate(); !errors.Is(err, checkpoint.ErrInvalid) {
 			t.Errorf("a reservation %s: %v", name, err)

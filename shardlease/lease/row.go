@@ -32,7 +32,7 @@ type Row struct {
 
 	Owner      Owner       // the worker that holds the shard; zero: nobody
 	OfferedTo  Incarnation // the successor that may take the shard over from Owner; empty: none
-	Reserved   Reservation // for whom a command has reserved the released shard; zero: it is not reserved
+	Reserved   Reservation // for whom a command has reserved the released shard, and its lock delay; zero: it is not reserved
 	Checkpoint checkpoint.Checkpoint
 
 	Finished    bool // the shard has ended and is processed to its end
@@ -54,7 +54,8 @@ type Owner struct {
 	Task string
 	// LockDelay is how long no session acquires the lease after this owner was lost, in whole
 	// milliseconds; 0: there is no delay. Only sessions set it. It is part of the owner, so a release,
-	// and every other change of hands, removes it.
+	// and every other change of hands, removes it; a command that takes the lease away keeps it in the
+	// [Reservation].
 	LockDelay time.Duration
 }
 
@@ -335,8 +336,11 @@ func (r Row) String() string {
 	if r.OfferedTo != "" {
 		fmt.Fprintf(&b, ", offered to %s", r.OfferedTo)
 	}
-	if !r.Reserved.IsZero() {
+	if r.Reserved.For != "" {
 		fmt.Fprintf(&b, ", reserved for %q for %v", r.Reserved.For, r.Reserved.Lasts)
+	}
+	if r.Reserved.Delay > 0 {
+		fmt.Fprintf(&b, ", lock delay %v", r.Reserved.Delay)
 	}
 	fmt.Fprintf(&b, ", %v, last transfer %v", r.Checkpoint, r.Last)
 	return b.String()
@@ -359,8 +363,11 @@ func (r Row) LogValue() slog.Value {
 	if r.OfferedTo != "" {
 		attrs = append(attrs, slog.String("offered_to", string(r.OfferedTo)))
 	}
-	if !r.Reserved.IsZero() {
+	if r.Reserved.For != "" {
 		attrs = append(attrs, slog.String("reserved_for", r.Reserved.For))
+	}
+	if r.Reserved.Delay > 0 {
+		attrs = append(attrs, slog.Duration("lock_delay", r.Reserved.Delay))
 	}
 	if n := r.Attempts(); n > 0 {
 		attrs = append(attrs, slog.Int64("attempts", n))

@@ -212,7 +212,7 @@ func (r Row) transferred(old Row) string {
 		return "claim"
 	case r.Last.Reason == ReasonAdopted:
 		return "adoption"
-	case !r.Reserved.IsZero():
+	case r.Reserved.For != "":
 		return "reassignment"
 	}
 	return "forced release"

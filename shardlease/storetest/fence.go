@@ -178,7 +178,7 @@ func outdatedCommandIsRefused(b *bench) {
 	}
 }
 
-// reservationEnds: a reservation is stored with the release that makes it, and removed by each next change
+// reservationEnds: a reservation is stored with the release that makes it, with the lock delay of the owner, and removed by each next change
 // of hands. No store refuses a claim because of it. A late copy of the command does not bring it back.
 func reservationEnds(b *bench) {
 	for name, next := range map[string]func(lease.Row, protocol.Command) (lease.Write, error){
@@ -197,12 +197,13 @@ func reservationEnds(b *bench) {
 		"remove": func(r lease.Row, c protocol.Command) (lease.Write, error) { return protocol.Remove(r, c, b.stamp()) },
 	} {
 		b.store = b.open(b.T)
-		held := b.held("a")
+		held, want := b.named("a"), reservation()
+		want.Delay = held.Owner.LockDelay
 		command, err := protocol.Reassign(held, protocol.Command{Seen: held.Generation, By: "op"}, reservation(), b.stamp())
 		reserved := b.put(command, err)
-		equal(b, "the reservation", b.row().Reserved, reservation())
+		equal(b, "the reservation", b.row().Reserved, want)
 		b.staleHandle(held)
-		w, err := next(reserved, protocol.Command{Seen: reserved.Generation, By: "op"})
+		w, err := next(reserved, protocol.Command{Seen: reserved.Generation, By: "op", NoDelay: true})
 		equal(b, "the reservation after a "+name, b.put(w, err).Reserved, lease.Reservation{})
 		b.refuse(command, nil)
 		equal(b, "the reservation as stored after a "+name, b.row().Reserved, lease.Reservation{})

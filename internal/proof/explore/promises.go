@@ -21,7 +21,8 @@ import (
 //	exclusive  No tenure starts while another living session trusts in an earlier tenure, unless an operator's
 //	           command has ended the earlier one. No session holds a lease after it has stopped trusting in its seat.
 //	answers    A Start answers the call that waits. Only a call that does not wait for a holder is refused.
-//	reserved   Nobody else gets a reserved lease until the reservation has ended.
+//	reserved   Nobody else gets a reserved lease until the reservation has ended, and nobody gets one before the
+//	           lock delay has passed of the holder that a command took it from.
 type promises struct {
 	requests   judge.Requests
 	seats      judge.Seats           // that were deleted
@@ -90,11 +91,7 @@ func (w *state) acceptedRow(a judge.Accepted) {
 		return
 	}
 	w.history.Saw(a, checkpoint.Decimal)
-	if of := a.Before.Reserved; of.For != "" && of.For != a.By && a.After.Generation > a.Before.Generation {
-		if w.wall().Before(a.Before.Last.At.Add(of.Lasts)) && w.now < w.lastForced.Add(of.Lasts) {
-			w.blame("%s claims %v, which is reserved for another session", a.By, a.Before)
-		}
-	}
+	w.checkReserved(a)
 	if a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced {
 		w.lastForced = w.now
 	}
@@ -116,6 +113,21 @@ func (w *state) checkLeft(a judge.Accepted) {
 		w.blame("%v was handed over to a worker that had left: %v", a.Before, a.After)
 	case a.After.Attempts() > a.Before.Attempts() && left(a.Before.Owner):
 		w.blame("%v counts the leave of its owner as a failed attempt: %v", a.After, a.Before)
+	}
+}
+
+// checkReserved checks a change of hands of a lease that a command has left reserved.
+func (w *state) checkReserved(a judge.Accepted) {
+	of := a.Before.Reserved
+	if a.After.Generation == a.Before.Generation || of.IsZero() {
+		return
+	}
+	lasts := of.Delay + of.Lasts
+	if of.For != "" && of.For != a.By && w.wall().Before(a.Before.Last.At.Add(lasts)) && w.now < w.lastForced.Add(lasts) {
+		w.blame("%s claims %v, which is reserved for another session", a.By, a.Before)
+	}
+	if w.now < w.lastForced.Add(of.Delay) {
+		w.blame("%s claims %v before the lock delay of its former holder has passed", a.By, a.Before)
 	}
 }
 

@@ -67,6 +67,8 @@ func sessionStories() []explore.Story {
 		{Name: "a holder stops", Stops: 1, Faults: 1, Prelude: bWaits, For: time.Second},
 		{Name: "a command during a commit", Faults: 1, Prelude: aCommits, Sessions: &explore.Sessions{Commands: 1}, For: time.Second},
 		{Name: "a command during a release", Prelude: bWaits, Sessions: &explore.Sessions{Commands: 1, Releases: 1}, For: 3 * time.Second},
+		{Name: "a command, with a lock delay", Faults: 1, Prelude: bWaits, Sessions: &explore.Sessions{Commands: 1, LockDelay: 2 * time.Second}, For: 6 * time.Second},
+		{Name: "a reassignment, with a lock delay", Prelude: bWaits, Sessions: &explore.Sessions{Commands: 1, Reassign: "b", Lasts: time.Second, LockDelay: 2 * time.Second}, For: 6 * time.Second},
 		{Name: "a reassignment during a commit", Faults: 1, Prelude: aCommits, Sessions: &explore.Sessions{Commands: 1, Reassign: "b", Lasts: time.Hour}, For: time.Second},
 		{Name: "a reassignment to nobody", Marks: 1, Prelude: bWaits, Sessions: &explore.Sessions{Commands: 1, Reassign: "z", Lasts: 20 * time.Second}, For: 4 * time.Second},
 	}

@@ -21,6 +21,11 @@ On a terminal the command shows the row and asks for the name of the shard. With
 --generation N and --yes. If the shard has changed hands since that generation, the command is refused
 with exit code 4: look at it again, and decide again.`
 
+const aboutDelay = `
+
+A lease by name keeps the lock delay of its former holder, which may still run: no session acquires the lease for
+that long. With --no-delay one may acquire it at once.`
+
 // A change changes a lease row as it was seen.
 type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
 
@@ -34,6 +39,9 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 	c.Args = arguments
 	c.ValidArgsFunction = op.completeArgs(shardNames)
 	o := op.shardFlags(c)
+	if verb == "release" || verb == "reassign" {
+		o.delayFlag(c)
+	}
 	c.RunE = do(func(ctx context.Context, args []string) error {
 		if err := op.check(c, o, true); err != nil {
 			return err
@@ -50,12 +58,13 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 		if err != nil {
 			return err
 		}
+		s.NoDelay = o.noDelay
 		after, err := apply(ctx, s, before, o.why)
 		if err != nil {
 			return w.marked(err)
 		}
-		_, err = fmt.Fprintf(op.out, "%s %s %s%s: generation %d ended, generation %d began\n",
-			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation)
+		_, err = fmt.Fprintf(op.out, "%s %s %s%s: generation %d ended, generation %d began%s\n",
+			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation, delayed(after))
 		return err
 	})
 	return c
@@ -63,6 +72,18 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 
 // always is the check of a command whose flags need none.
 func always() (how, to string, err error) { return "", "", nil }
+
+// delayed returns what a change adds for rows of which it has kept a lock delay.
+func delayed(rows ...lease.Row) string {
+	longest := time.Duration(0)
+	for _, row := range rows {
+		longest = max(longest, row.Reserved.Delay)
+	}
+	if longest == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; by its lock delay, no session acquires it for %s", span(longest))
+}
 
 // heldBy names the owner that a change has taken the shard from.
 func heldBy(row lease.Row) string {
@@ -100,7 +121,7 @@ func (op *operator) releaseCommand() *cobra.Command {
 		Use: "release SHARD", Short: "Takes a shard from its owner",
 		Long: `Takes a shard from its owner; any worker may claim it, also the former owner. It is for an owner that is
 dead or whose handler hangs. The late writes of the former owner are refused. If nobody holds the shard, the
-command ends its reservation.` + aboutChanges,
+command ends its reservation.` + aboutDelay + aboutChanges,
 		Example: "  shardlease release shard-7 --why \"handler hangs\"\n  shardlease release shard-7 --why \"handler hangs\" --generation 41 --yes",
 	}, "release", "released", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
 		return s.ForceRelease(ctx, row.Shard, row.Generation, why)
@@ -113,7 +134,7 @@ func (op *operator) reassignCommand() *cobra.Command {
 		Long: `Takes a shard from its owner, and reserves it for the worker or session --to. No other one claims the shard
 until the time --for is over, or until another command changes the shard. The command is for an owner that is
 dead or whose handler hangs, and for a shard that is reserved for the wrong name. In a group of workers it also
-pins the shard for the same time.` + aboutChanges,
+pins the shard for the same time.` + aboutDelay + aboutChanges,
 		Example: "  shardlease reassign shard-7 --to worker-3 --why \"handler hangs\"",
 	}
 	to := c.Flags().String("to", "", "the `NAME` of the worker or session for which the shard is reserved")
@@ -233,7 +254,7 @@ func (op *operator) printReleased(s *inspect.Snapshot, done string, rows []lease
 	slices.Sort(names)
 	line := fmt.Sprintf("%s: released %s", done, counted(len(names), wordsOf(s).shard))
 	if len(names) > 0 {
-		line += ": " + strings.Join(names, ", ")
+		line += ": " + strings.Join(names, ", ") + delayed(rows...)
 	}
 	fmt.Fprintln(op.out, line)
 }

@@ -15,6 +15,7 @@ import (
 type orders struct {
 	by, why    string
 	yes        bool
+	noDelay    bool
 	generation int64
 }
 
@@ -36,6 +37,11 @@ func (op *operator) orderFlags(c *cobra.Command, needsWhy bool) *orders {
 	}
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return o
+}
+
+// delayFlag adds the flag of a command that takes shards from their owners.
+func (o *orders) delayFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&o.noDelay, "no-delay", false, "of leases by name: leave no lock delay, because the holder is known to be dead")
 }
 
 // shardFlags adds the flags of a command that changes a lease row.

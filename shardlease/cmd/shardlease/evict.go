@@ -17,13 +17,14 @@ func (op *operator) evictCommand() *cobra.Command {
 		Use: "evict WORKER|INCARNATION", Short: "Releases the shards of a worker and deletes its seat", Args: arguments,
 		Long: `Releases the shards of a worker and deletes its seat, so that other workers claim the shards at once. It is
 for a worker that is dead or stuck. A worker that still runs takes a new seat, and may get the same shards
-again. If several workers have the name, the command lists their incarnations and changes nothing.
+again. If several workers have the name, the command lists their incarnations and changes nothing.` + aboutDelay + `
 
 On a terminal the command asks for the name. Without one it needs --yes.`,
 		Example:           "  shardlease evict host-1 --why \"machine is gone\"\n  shardlease evict 3KQ7WZ5N --why \"machine is gone\" --yes",
 		ValidArgsFunction: op.completeArgs(workerNames),
 	}
 	o := op.orderFlags(c, true)
+	o.delayFlag(c)
 	c.RunE = do(func(ctx context.Context, args []string) error {
 		if err := op.check(c, o, false); err != nil {
 			return err
@@ -44,6 +45,7 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 		if err != nil {
 			return err
 		}
+		s.NoDelay = o.noDelay
 		rows, err := s.Evict(ctx, inc, o.why)
 		if err == nil || len(rows) > 0 {
 			op.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
@@ -122,13 +124,14 @@ func (op *operator) releaseTaskCommand() *cobra.Command {
 		Long: `Evicts every worker of a task and of its descendants, for example of a run that has died: the command releases
 the workers' shards and deletes their seats. The descendants of the task deploy are the tasks whose names
 begin with deploy/. A session with another task loses only the leases that it holds for these tasks. Stop the
-task first: otherwise its workers take new seats and claim shards again.
+task first: otherwise its workers take new seats and claim shards again.` + aboutDelay + `
 
 On a terminal the command asks for the name of the task. Without one it needs --yes.`,
 		Example:           "  shardlease release-task run-17 --why \"run was cancelled\"",
 		ValidArgsFunction: op.completeArgs(taskNames),
 	}
 	o := op.orderFlags(c, true)
+	o.delayFlag(c)
 	c.RunE = do(func(ctx context.Context, args []string) error {
 		if err := op.check(c, o, false); err != nil {
 			return err
@@ -156,6 +159,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		if err != nil {
 			return err
 		}
+		s.NoDelay = o.noDelay
 		rows, err := s.ReleaseTask(ctx, args[0], o.why)
 		if err == nil || len(rows) > 0 {
 			op.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)

@@ -97,8 +97,11 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	if !of.Target.IsZero() && of.Target != of.Owner {
 		add("target", "%s", describeOwner(of.Target))
 	}
-	if r := row.Reserved; !r.IsZero() {
-		add("reserved", "for %s, until %s after the last change", r.For, span(r.Lasts))
+	if r := row.Reserved; r.For != "" {
+		add("reserved", "for %s, until %s after the last change", r.For, span(r.Delay+r.Lasts))
+	}
+	if delay := row.Reserved.Delay; delay > 0 {
+		add("lock delay", "%s from when a session first sees the last change", span(delay))
 	}
 	if of.Move != nil {
 		add("move", "%s", describeMove(of.Move))

@@ -74,8 +74,9 @@ type checkpointView struct {
 }
 
 type reservedView struct {
-	For     string  `json:"for"`
-	Seconds float64 `json:"seconds"` // after the last change
+	For          string  `json:"for,omitempty"`
+	Seconds      float64 `json:"seconds,omitempty"`      // after the last change and the delay
+	DelaySeconds float64 `json:"delaySeconds,omitempty"` // from when a session first sees the last change
 }
 
 type moveView struct {
@@ -180,7 +181,7 @@ func reservedOf(r lease.Reservation) *reservedView {
 	if r.IsZero() {
 		return nil
 	}
-	return &reservedView{r.For, seconds(r.Lasts)}
+	return &reservedView{r.For, seconds(r.Lasts), seconds(r.Delay)}
 }
 
 func moveOf(m *inspect.Move) *moveView {
