@@ -101,7 +101,7 @@ func TestUnansweredPut(t *testing.T) {
 }
 
 // TestPutOfAnotherMeanwhile: between the read of a Put and its write another value is stored. If no attempt was without an
-// answer, the rule of generations decides anew. Otherwise Put reports that the outcome is unknown: its value may have
+// answer, the rule of generations decides again. Otherwise Put reports that the outcome is unknown: its value may have
 // been stored for a while.
 func TestPutOfAnotherMeanwhile(t *testing.T) {
 	for _, c := range []struct {

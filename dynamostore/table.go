@@ -73,7 +73,7 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 // call [Store.Verify]: a worker does so itself, and a program that creates rows without a worker
 // must call Verify first.
 //
-// If the table is busy or does not answer, Open tries again until ctx ends, but for at most 30 s, or
+// If the table is busy or does not answer, Open tries again until ctx ends, for at most 30 s, or for
 // Options.Timeout if that is longer: many programs that start together may keep a table busy. Its error then
 // has what was met, and the number of the last attempt. Whatever would be refused again, such as a
 // permission or a missing table, is reported at once.

@@ -12,7 +12,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What a worker does while the table does not answer some of its calls.
+// The table does not answer some calls of a worker.
 
 // TestOneWriteAtATime: the writes of one kind of record fail, and each only after longer than the pause until the next one
 // is due. No worker has two of one record under way (member.oneAtATime), and all go on.
