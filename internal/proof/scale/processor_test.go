@@ -7,7 +7,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// What takes processor time, in time of a whole core. setting.request is the price of a request over HTTP: half to send
+// The prices are processor time of a whole core. setting.request is the price of a request over HTTP: half to send
 // it, half to take the answer. TestProcessorTimeOfCalls of integration/store measures requests and records, and the
 // benchmarks of internal/engine steps.
 const (
