@@ -22,6 +22,7 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
+	lateness   = 8 // an answer that comes later than this part of the timeout after the quickest one narrows the lane
 	parts      = 4 // the first attempt gets a quarter of the timeout, so that there is time for others if it is not answered
 )
 
@@ -58,10 +59,10 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 	defer cancel()
 	pause, met := firstPause, error(nil)
 	for n := 1; ; n++ {
-		out, err := attempt(ctx, s, request)
+		out, prompt, err := attempt(ctx, s, request)
 		done := err == nil || final(err)
 		if c != bypass && ctx.Err() == nil { // a call that ran out of time is no evidence about the table
-			s.rows.note(done)
+			s.rows.note(done && prompt)
 		}
 		if done || n == attempts {
 			return out, err
@@ -96,8 +97,8 @@ func (s *reading) queue(ctx context.Context, c class, k lease.Key) error {
 }
 
 // attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
-// notes in the tempo how long the answer took.
-func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (T, error) {
+// notes in the tempo how long the answer took. prompt: no answer came late.
+func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (out T, prompt bool, err error) {
 	cut := time.Duration(parts)
 	if s.options.Attempts > 0 {
 		cut = time.Duration(min(parts, s.options.Attempts))
@@ -107,14 +108,15 @@ func attempt[T any](ctx context.Context, s *reading, request func(context.Contex
 	limited, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	began := time.Now()
-	out, err := request(limited)
+	prompt = true
+	out, err = request(limited)
 	switch took := min(time.Since(began), most); { // more than most: this process was paused
 	case err == nil || untouched(err):
-		s.rows.tempo.answered(took)
+		prompt = s.rows.tempo.answered(took) <= s.options.Timeout/lateness
 	case limited.Err() != nil && ctx.Err() == nil:
 		s.rows.tempo.unanswered(limit)
 	}
-	return out, err
+	return out, prompt, err
 }
 
 // ended returns the reason why a context has ended.

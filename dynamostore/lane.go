@@ -15,9 +15,10 @@ import (
 //
 // The bound. The capacity of the table is unknown, so the lane estimates it as TCP does. The
 // bound begins at a few calls. It grows by one when as many requests were answered as it
-// allows, and it is halved when a request is throttled or not answered. With a fixed bound, a
-// fleet whose workers all start at once would keep a slow table busy with requests whose
-// callers have given up.
+// allows, and it is halved when a request is throttled or not answered, or the answer comes late.
+// With a fixed bound, a fleet whose workers all start at once would keep a slow table busy with
+// requests whose callers have given up; and on a machine with too little processor time heartbeats
+// would wait behind thousands of requests about rows, until seats are lost.
 //
 // The order. Calls wait in two queues: one for commits, and one for changes of hands and for
 // reads. Each queue is first in, first out. Changes of hands and reads come before commits,
@@ -128,7 +129,8 @@ func (l *lane) leave() {
 	l.admit()
 }
 
-// note adjusts the limit to the result of a request: well means that the service answered.
+// note adjusts the limit to the result of a request: well means that the service answered
+// in time.
 func (l *lane) note(well bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -383,6 +383,32 @@ func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 	})
 }
 
+// TestLateAnswersNarrowTheLane: answers that come a quarter of a second later than the quickest one halve the lane, as
+// refusals do, but answers of a table that is far away do not. A table that stays slow counts as far away in the end.
+func TestLateAnswersNarrowTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &reading{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
+		for _, c := range []struct {
+			takes time.Duration
+			calls int
+			limit int
+		}{{200 * time.Millisecond, 200, 16}, {440 * time.Millisecond, 200, 16}, {520 * time.Millisecond, 10, 1}, {520 * time.Millisecond, 1000, 16}} {
+			for range c.calls {
+				_, err := call(t.Context(), s, shard("0"), func(context.Context) (struct{}, error) {
+					time.Sleep(c.takes)
+					return struct{}{}, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := s.rows.inside(t); n != c.limit {
+				t.Errorf("%d calls are admitted after %d answers that took %v, not %d", n, c.calls, c.takes, c.limit)
+			}
+		}
+	})
+}
+
 // TestLaneRecovers: two thousand shards commit every five seconds, on a table that takes about
 // 20 ms for each request. After an outage of two seconds, the shards commit as often as before.
 func TestLaneRecovers(t *testing.T) {

@@ -7,16 +7,25 @@ import (
 
 // A tempo estimates how long the table takes to answer a request at present. A slower answer
 // raises the estimate at once; a quicker answer lowers it by an eighth of the difference.
+//
+// It also knows the quickest answer, which shows how far away the table is. That follows slower answers by a small part
+// of the difference, so that a table that stays slow counts as far away after some hundred answers.
 type tempo struct {
-	mu   sync.Mutex
-	took time.Duration
+	mu       sync.Mutex
+	took     time.Duration
+	quickest time.Duration // 0: there was no answer
 }
 
-// answered records how long an answer took.
-func (t *tempo) answered(took time.Duration) {
+// answered records how long an answer took, and returns how much later than the quickest one it came.
+func (t *tempo) answered(took time.Duration) (late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.took = max(took, t.took-(t.took-took)/8)
+	if t.quickest == 0 {
+		t.quickest = took
+	}
+	t.quickest = min(took, t.quickest+(took-t.quickest)/1024)
+	return took - t.quickest
 }
 
 // unanswered records that no answer arrived within limit. It raises the estimate to twice

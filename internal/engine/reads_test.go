@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -20,6 +21,21 @@ func TestPaceOfAudits(t *testing.T) {
 		w.saw(turn, Listed{Records: make([]lease.Record, 0)})
 		if next := w.over(); next.page.next != turn.now.Mono.Add(want) || next.on {
 			t.Errorf("after an audit of %d rows the next one begins at %v", rows, next.page.next)
+		}
+	}
+}
+
+// TestReadsThatWaitAreNoFault: reads that have only waited for their turn show nothing. Otherwise each worker of a fleet
+// that starts on a slow machine would list all rows, to find out whether it can read.
+func TestReadsThatWaitAreNoFault(t *testing.T) {
+	f, turn := noUnread(), &turn{cfg: Config{TTL: 10 * time.Second}, beat: 10 * time.Second / 3, now: Moment{Mono: 1}}
+	for _, c := range []struct {
+		err   error
+		fails bool
+	}{{&lease.QueuedError{}, false}, {errors.New("no answer"), true}, {&lease.QueuedError{}, true}, {nil, false}} {
+		f.saw(turn, lease.KindLease, c.err)
+		if fails := f.failing[lease.KindLease] > 0; fails != c.fails {
+			t.Errorf("after %v reads fail: %v", c.err, fails)
 		}
 	}
 }

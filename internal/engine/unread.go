@@ -36,11 +36,12 @@ type unread struct {
 
 func noUnread() unread { return unread{fault: fault{kind: event.Unwell}} }
 
-// saw takes the answer to a read.
+// saw takes the answer to a read. A read that only waited for its turn was not sent, and shows nothing.
 func (f *unread) saw(t *turn, kind lease.Kind, err error) {
-	if at := &f.failing[kind]; err == nil || malformed(err) {
+	switch at := &f.failing[kind]; {
+	case err == nil || malformed(err):
 		*at = 0
-	} else {
+	case !errors.Is(err, lease.ErrQueued):
 		*at = cmp.Or(*at, t.now.Mono)
 	}
 }

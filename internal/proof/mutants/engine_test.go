@@ -122,6 +122,10 @@ func engineMutants() []mutant {
 			swap(`min(max(_, $least), _)`, `$least`), inDynamo, "TestSlowTable"},
 		{"a table that does not answer gets fewer requests", "dynamostore.lane.note",
 			swap(`$limit / 2`, `$limit`), inDynamo, "TestLaneFindsItsWidth"},
+		{"a table or machine that answers late gets fewer requests", "dynamostore.tempo.answered",
+			swap(`return took - t.quickest`, `return 0`), inDynamo, "TestLateAnswersNarrowTheLane"},
+		{"a table that stays slow counts as far away", "dynamostore.tempo.answered",
+			swap(`_ / 1024`, `0`), inDynamo, "TestLateAnswersNarrowTheLane"},
 
 		// The plan.
 		{"a death makes no later pause longer", "shardlease/lease.Row.Failed",

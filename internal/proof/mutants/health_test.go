@@ -19,6 +19,8 @@ func healthMutants() []mutant {
 			swap(`of.kind != lease.KindLease`, `true`), inEngine, "TestAuditsFail"},
 		{"reads of single rows may fail if a listing of all passes", "internal/engine.unread.keep",
 			swap(`rows.try.tries == 0`, `rows.try.tries < 0`), inEngine, "TestStoreFaultOfRowReads|TestStoreFaultEndsWithAListing"},
+		{"a read that waited for its turn in vain is no such fault", "internal/engine.unread.saw",
+			always("errqueued"), inEngine, "TestReadsThatWaitAreNoFault"},
 		{"it is not ready", "shardlease.Worker.Ready",
 			never("Unread"), inWorker, "TestDeafWorkerIsNotReady"},
 		{"a plan that is open for long is reported", "internal/engine.watch.lacks",

@@ -26,12 +26,32 @@ type client struct {
 	n      *node
 	busy   int
 	limit  float64
-	ignore int     // as in dynamostore
+	ignore int // as in dynamostore
+	tempo  tempo
 	queue  []*call // calls that wait for admission, oldest first; there is one class of calls, because no call commits
 }
 
-// note adapts the lane to the result of a request: well is false if it was refused or not
-// answered.
+// lateness is how much later than the quickest answer one may come without narrowing the lane.
+const lateness = timeout / 8
+
+// A tempo is that of dynamostore: how long requests take at present, and how long the quickest one took.
+type tempo struct{ took, quickest time.Duration }
+
+// answered returns how much later than the quickest answer this one came.
+func (t *tempo) answered(took time.Duration) (late time.Duration) {
+	t.took = max(took, t.took-(t.took-took)/8)
+	if t.quickest == 0 {
+		t.quickest = took
+	}
+	t.quickest = min(took, t.quickest+(took-t.quickest)/1024)
+	return took - t.quickest
+}
+
+// limit returns how long a request waits for its answer.
+func (t *tempo) limit() time.Duration { return min(max(2*t.took, silence), timeout) }
+
+// note adapts the lane to the result of a request: well is false if it was refused, or not
+// answered in time.
 func (c *client) note(well bool) {
 	switch {
 	case well:
@@ -51,9 +71,13 @@ type call struct {
 	lane    bool
 	over    bool
 	holds   bool // the call has a place in the lane
+	from    time.Duration
+	until   time.Duration // of a call that goes through the lane
+	attempt int           // the number of the present request; 0: nothing takes processor time
 	pause   time.Duration
 	request func() (answered bool) // the request at the table; false: throttled
 	size    func() int             // the size of the answer, in bytes
+	records func() int             // how many records it has
 	end     func(err error)
 }
 
@@ -75,11 +99,32 @@ func (c *client) do(lane bool, limit time.Duration, k call) {
 		if one.holds {
 			one.finish(context.DeadlineExceeded)
 		} else {
-			one.finish(lease.ErrQueued)
+			one.expire()
 		}
 	})
+	one.from, one.until = f.Now(), limit
 	c.queue = append(c.queue, one)
 	c.admit()
+}
+
+// expire ends a call that was not admitted.
+func (k *call) expire() {
+	if k.over {
+		return
+	}
+	k.over = true
+	k.c.n.f.cpu.run(func() time.Duration {
+		if k.c.n.Up() {
+			k.end(lease.ErrQueued)
+		}
+		return givenUp
+	})
+}
+
+// late reports whether the call has too little time left to be admitted. Only on a slow machine is that looked at.
+func (k *call) late() bool {
+	left := k.until - k.c.n.f.Now()
+	return k.c.n.f.cpu != nil && (left <= 0 || k.c.busy > 0 && left < max(k.c.tempo.took, (k.until-k.from)/2))
 }
 
 // finish ends the call, once, and admits the next call to the lane.
@@ -103,7 +148,11 @@ func (c *client) admit() {
 	for len(c.queue) > 0 && c.busy < int(c.limit) {
 		k := c.queue[0]
 		c.queue[0], c.queue = nil, c.queue[1:]
-		if !k.over {
+		switch {
+		case k.over:
+		case k.late():
+			k.expire()
+		default:
 			k.holds = true
 			c.busy++
 			c.n.f.After(timeout, func() { k.finish(context.DeadlineExceeded) })
@@ -112,37 +161,73 @@ func (c *client) admit() {
 	}
 }
 
-// send makes one request.
+// send makes one request, when the call has the processor. On a slow machine its answer may come too late: like
+// dynamostore, the call then sends another request.
 func (k *call) send() {
 	f := k.c.n.f
-	if k.over || !k.c.n.Up() {
-		return
-	}
-	f.After(f.latency(), func() { k.arrive() })
+	f.cpu.run(func() time.Duration {
+		if k.over || !k.c.n.Up() {
+			return 0
+		}
+		if f.cpu != nil {
+			k.attempt++
+			k.cut(k.attempt, k.c.tempo.limit())
+		}
+		began, mine := f.Now(), k.attempt
+		f.After(f.latency(), func() { k.arrive(began, mine) })
+		return f.request / 2
+	})
+}
+
+// cut ends the wait for the answer to this request.
+func (k *call) cut(mine int, limit time.Duration) {
+	k.c.n.f.After(limit, func() {
+		if k.over || k.attempt != mine {
+			return
+		}
+		k.attempt++
+		k.c.tempo.took = max(k.c.tempo.took, 2*limit)
+		k.c.n.f.cpu.run(func() time.Duration { k.result(false, false); return givenUp })
+	})
 }
 
 // arrive makes the request at the table.
-func (k *call) arrive() {
+func (k *call) arrive(began time.Duration, mine int) {
 	f := k.c.n.f
 	if f.table.silent {
-		f.After(silence, func() { k.result(false) })
+		if f.cpu == nil { // otherwise see cut
+			f.After(silence, func() { k.result(false, false) })
+		}
 		return
 	}
 	answered := k.request()
-	back := f.latency()
+	back, price := f.latency(), f.request/2
 	if answered && k.size != nil {
 		back += transfer(k.size())
+		price += time.Duration(k.records()) * recordPrice
 	}
-	f.After(back, func() { k.result(answered) })
+	f.After(back, func() {
+		f.cpu.run(func() time.Duration {
+			if k.attempt != mine { // it waits no longer for this one
+				return 0
+			}
+			if f.cpu != nil {
+				k.attempt++
+			}
+			late := k.c.tempo.answered(f.Now() - began)
+			k.result(answered, late <= lateness)
+			return price
+		})
+	})
 }
 
 // result handles the result of a request.
-func (k *call) result(answered bool) {
+func (k *call) result(answered, prompt bool) {
 	if k.over {
 		return
 	}
 	if k.lane {
-		k.c.note(answered)
+		k.c.note(answered && prompt)
 	}
 	if answered {
 		k.finish(nil)
@@ -182,13 +267,14 @@ func (c *client) list(o engine.List) {
 				in.Records, next, ok = f.table.page(f.Now(), o.Query, from, in.Records[:before])
 				return ok
 			},
-			size: func() int { return (len(in.Records) - before) * f.table.of(o.Query.Kind).typical() },
+			size:    func() int { return (len(in.Records) - before) * f.table.of(o.Query.Kind).typical() },
+			records: func() int { return len(in.Records) - before },
 			end: func(err error) {
 				if from, in.Err = next, err; err == nil && next != "" && (o.Query.Limit == 0 || len(in.Records) < o.Query.Limit) {
 					page()
 					return
 				}
-				c.n.step(in)
+				c.n.put(in, o.Query.Kind == lease.KindSeat)
 			},
 		})
 	}

@@ -27,4 +27,8 @@
 // it, a time limit for each call, and pauses before refused or unanswered requests are sent
 // again. Rows and seats have their encoded sizes, names have 40 bytes, positions 56, and
 // every row has a history of transfers.
+//
+// The processor (processor_test.go) is shared by all workers of a fleet that is one process on a slow
+// machine. Requests, records and steps then take its time, and everything waits for it in the order in
+// which it was ready, heartbeats too. In the other fleets nothing takes processor time.
 package scale

@@ -26,6 +26,9 @@ type setting struct {
 	away            time.Duration // how long an outage lasts
 	audits          time.Duration // how often rows are audited; 0: audit
 	fresh           bool          // the rows have no history, and the workers short names
+	empty           bool          // there are no rows yet
+	share           float64       // of a core: what all workers together have of a processor; 0: nothing takes processor time
+	request         time.Duration // the processor time of a request
 }
 
 // A fleet is many engines and one table, in virtual time.
@@ -38,6 +41,7 @@ type fleet struct {
 	meter  *meter
 	nodes  []*node
 	source engine.Source
+	cpu    *processor // nil: nothing takes processor time
 	born   int
 
 	serving []int16         // the number of running handlers, by shard
@@ -57,11 +61,16 @@ func newFleet(s setting) *fleet {
 		serving: make([]int16, s.shards), freed: make([]time.Duration, s.shards), index: map[string]int{},
 	}
 	f.table = newTable(f.meter, s.buckets)
+	if s.share > 0 {
+		f.cpu = &processor{f: f, share: s.share}
+	}
 	for i := range s.shards {
 		name := fmt.Sprintf("shardId-%012d", i)
 		f.index[name] = i
 		f.source.Shards = append(f.source.Shards, engine.Shard{Name: name})
-		f.table.rows.put(aged(name, f))
+		if !s.empty {
+			f.table.rows.put(aged(name, f))
+		}
 	}
 	f.source.Complete = true
 	return f

@@ -16,6 +16,8 @@ type node struct {
 	virtual.Quiet
 	f       *fleet
 	client  client
+	inbox   inbox
+	outputs int // of the latest step
 	leaving bool
 	last    bool // no other process replaces it
 }
@@ -59,15 +61,8 @@ func (n *node) stop() {
 // Moment returns the moment of the next step.
 func (n *node) Moment() engine.Moment { return n.MomentOf(n.f.id()) }
 
-func (n *node) step(in engine.Input) {
-	n.Step(in)
-	if n.leaving && n.Up() && n.Engine.Done() && len(n.Handlers) == 0 {
-		n.kill()
-		if !n.last {
-			n.f.join()
-		}
-	}
-}
+// Stepped notes how much a step has put out.
+func (n *node) Stepped(_ engine.Input, out []engine.Output) { n.outputs = len(out) }
 
 // Call makes a call of the table.
 func (n *node) Call(o engine.Output) {
