@@ -42,7 +42,7 @@ func TestProcessorTimeOfCalls(t *testing.T) {
 			Group: group, Incarnation: lease.Incarnation(fmt.Sprintf("seat-%022d", i)), Name: fmt.Sprintf("ip-10-000-000-%03d.ec2.internal-12345-abcde", i), TTL: 10 * time.Second,
 		}, stamp("sit", i)))
 	}
-	calls := fixture.Size(320, 6400)
+	calls := fixture.Size(320, 1600)
 	rows := make([]lease.Row, calls)
 	measure := func(what string, n, per int, call func(i int)) {
 		before := used(t)
