@@ -57,6 +57,9 @@ func (d *heed) keep(t *turn, me lease.Incarnation) {
 	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
 }
 
+// fails reports whether a read of the wishes waits to be repeated.
+func (d *heed) fails() bool { return d.next > 0 && d.try.tries > 0 }
+
 // settled takes the answer to a removal, and reads the wishes again.
 func (d *heed) settled(t *turn, in Settled) {
 	if d.removal.settled(t, in) {
@@ -69,11 +72,13 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 	if !d.try.sent || serial(in.Read) != d.asked {
 		return nil
 	}
-	d.try = retry{}
-	if in.Err != nil {
-		if !malformed(in.Err) {
-			t.failedNow("", in.Err)
-		}
+	d.try.sent = false
+	if in.Err != nil && !malformed(in.Err) {
+		t.failedNow("", in.Err)
+		d.try.tries++ // keep paces the reads
+		return nil
+	}
+	if d.try = (retry{}); in.Err != nil {
 		return nil
 	}
 	t.answeredNow()
