@@ -68,6 +68,7 @@ type siege struct {
 	of      string
 	unnamed time.Duration // the longest of these times without a named cause
 	why     string        // what was the case then
+	told    time.Duration // when a cause was last named
 	lost    []string      // shards of workers that stayed, which had none for a moment
 }
 
@@ -167,8 +168,10 @@ func (s *siege) look() (held bool) {
 		if d > s.worst {
 			s.worst, s.of = d, shard.Name
 		}
-		if d > ordinary && !s.named() {
-			s.unnamed, s.why = max(s.unnamed, d), fmt.Sprintf("%v: %v, of %v", s.Now(), s.row(shard.Name), s.counts())
+		if d > ordinary && s.named() {
+			s.told = s.Now()
+		} else if silent := min(d, s.Now()-s.told); silent > ordinary {
+			s.unnamed, s.why = max(s.unnamed, silent), fmt.Sprintf("%v: %v, of %v", s.Now(), s.row(shard.Name), s.counts())
 		}
 		if d > time.Second && s.kept[shard.Name] {
 			s.kept[shard.Name] = false
@@ -206,7 +209,7 @@ func (a attack) bound(alone bool, workers int) time.Duration {
 			return 2*leaseTime + beat + 2*time.Second + time.Minute
 		}
 	case a.name == "Write lease":
-		return 3*leaseTime + ordinary
+		return 3*leaseTime + ordinary + beat // it shuts down, and cannot release
 	}
 	return 2*leaseTime + beat + 2*time.Second
 }
