@@ -81,7 +81,7 @@ func (s *shard) clone() *shard {
 // It leaves out the other faults, which only with a CommitTimeout change more than reports.
 func (e *Engine) Hash() uint64 {
 	u := &e.faults.unread
-	return e.hash(u.on, u.failing[:], u.probed, u.again, e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
+	return e.hash(u.on, u.singles[:], u.lists[:], u.table, u.probed, u.again, e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
 }
 
 // Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.

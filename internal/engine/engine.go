@@ -58,13 +58,14 @@ func (e *Engine) take(in Input) {
 	case Listed:
 		e.listed(in)
 	case Got:
-		e.faults.unread.saw(t, in.Key.Kind, in.Err)
+		e.faults.unread.got(t, in.Key.Kind, in.Err)
 		e.got(in)
 	case Settled:
 		e.settled(in)
 	// Shards and plans may have waited for the proof that the table is the one it was.
 	case Verified:
 		e.watch.check = true
+		e.faults.unread.verified(t, in.Err)
 		e.common.take(e, &e.seat, in)
 	case Source:
 		e.sourced(in)
@@ -134,7 +135,9 @@ func (e *Engine) live() {
 				e.feed.keep(t)
 			}
 		}
-		e.follow.keep(t, e.seat.me, e.watch.plan)
+		if e.follow.keep(t, e.seat.me, e.watch.plan) {
+			e.reads.targets.wanted = true
+		}
 	}
 	e.shards.tendDue(t, e.seat.phase == seated, e.tend)
 	if e.health.keep(t, e.shards.all, &e.faults.unwell, e.helpless) {
@@ -219,7 +222,8 @@ func (e *Engine) fails() bool {
 
 // declines reports whether this worker cannot have the shard at present.
 func (e *Engine) declines(name string) bool {
-	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn), e.faults.unread.on, &e.feed)
+	unread := e.faults.unread.on
+	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn) || unread && !e.seat.capable(), unread, &e.feed)
 }
 
 // needsRows reports whether this worker waits for a listing of all rows, to plan or to find what a worker that lags does not
@@ -251,6 +255,7 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.peers, e.owners, e.follow, e.watch, e.lag, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, lag{}, sweep{next: Never}, draft{}
 	e.turn.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
 	e.facts, e.wishes, e.news = facts{}, wishes{}, news{}
+	e.faults.unread.forget()
 }
 
 // tend does what is due for one shard.

@@ -83,7 +83,7 @@ func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 }
 
 // blinded reports whether a worker cannot see the source or the table: others should watch before it.
-func blinded(h lease.Health) bool { return h.NoSource || h.Unwell == protocol.Unread }
+func blinded(h lease.Health) bool { return h.NoSource || protocol.CannotRead(h) }
 
 // audits reports whether this worker lists the rows from time to time: the first watcher, and in a
 // small fleet every worker, because a holder that has nothing to commit finds out in no other way

@@ -47,18 +47,40 @@ type reading struct {
 	try      retry
 }
 
-// keep reads the target when a revision is complete that was not followed yet.
-func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) {
+// keep reads the target when a revision is complete that was not followed yet. If such reads fail, it reports that the
+// targets are to be listed.
+func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) (list bool) {
 	r := &f.reading
 	// A plan that was deleted has revision 0: the worker keeps its target.
 	if plan.Revision <= f.revision || plan.Open || !r.try.due(t) {
-		return
+		return false
 	}
 	if r.revision != plan.Revision {
 		*r = reading{revision: plan.Revision}
 	}
 	r.try.sent = true
 	r.read = t.get(lease.Target{Group: t.cfg.Group, Incarnation: me, Page: int64(len(r.pages))}.Key())
+	return r.try.tries >= manyTries
+}
+
+// listed takes a listing of the targets that began when the plan was complete, in place of reads that fail. It reports
+// whether there is a target to follow that was not followed before.
+func (f *follow) listed(me lease.Incarnation, all *pages, plan lease.Plan) (adopted bool) {
+	r := &f.reading
+	if r.try.tries < manyTries || plan.Open || r.revision != plan.Revision || slices.Contains(all.broken, me) {
+		return false
+	}
+	var mine []lease.Target
+	for _, page := range all.all {
+		if page.Incarnation == me {
+			mine = append(mine, page)
+		}
+	}
+	if len(mine) == 0 {
+		return f.adopt(r.revision, lease.Target{}, r.revision)
+	}
+	whole, ok := lease.JoinPages(mine)
+	return ok && f.adopt(r.revision, whole, 0)
 }
 
 // got takes the answer to the read of one page, and reports whether there is a target to follow
@@ -155,6 +177,9 @@ func (l *shards) follow(
 		s.aim.sure, s.aim.mine, s.aim.given, s.aim.others = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine, false
 		if !mine {
 			continue
+		}
+		if !s.aim.sure {
+			s.row.failed = t.step // for this aim, a listing counts in place of reads that fail if it begins from now on
 		}
 		if lacked(s.name) {
 			s.row.known = true

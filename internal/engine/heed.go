@@ -17,6 +17,8 @@ import (
 // A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
 // wishes alone: equally often however many leases it holds, and not at all while it holds none.
 //
+// If these reads fail while heartbeats pass, the session keeps what it holds, and learns of a release when they pass.
+//
 // The operator's command changes the row first, and sets the wish then. A session that commits finds the change also by
 // the refusal of its next commit. One that does not commit writes no row, and finds it by the wish alone.
 //
@@ -57,6 +59,9 @@ func (d *heed) keep(t *turn, me lease.Incarnation) {
 	d.try.sent, d.asked = true, t.get(lease.Wishes{Group: t.cfg.Group}.Key())
 }
 
+// fails reports whether a read of the wishes waits to be repeated.
+func (d *heed) fails() bool { return d.next > 0 && d.try.tries > 0 }
+
 // settled takes the answer to a removal, and reads the wishes again.
 func (d *heed) settled(t *turn, in Settled) {
 	if d.removal.settled(t, in) {
@@ -69,11 +74,13 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 	if !d.try.sent || serial(in.Read) != d.asked {
 		return nil
 	}
-	d.try = retry{}
-	if in.Err != nil {
-		if !malformed(in.Err) {
-			t.failedNow("", in.Err)
-		}
+	d.try.sent = false
+	if in.Err != nil && !malformed(in.Err) {
+		t.failedNow("", in.Err)
+		d.try.tries++ // keep paces the reads
+		return nil
+	}
+	if d.try = (retry{}); in.Err != nil {
 		return nil
 	}
 	t.answeredNow()

@@ -287,3 +287,111 @@ func reads(o engine.Output) lease.Kind {
 	}
 	return 0
 }
+
+// TestSingleReadsAreDenied: no single record can be read, or none of a kind, by one worker or by all, and listings pass. A
+// worker dies, and a shard ends whose child waits: what the reads would show is listed instead. A large fleet lists all rows
+// only once per audit.
+func TestSingleReadsAreDenied(t *testing.T) {
+	t.Parallel()
+	for name, kinds := range map[string][]lease.Kind{
+		"all": {lease.KindSeat, lease.KindTarget, lease.KindLease}, "seats": {lease.KindSeat}, "targets": {lease.KindTarget}, "rows": {lease.KindLease},
+	} {
+		for _, workers := range []int{3, 12} {
+			for _, one := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d workers/one of them %v", name, workers, one), func(t *testing.T) {
+					t.Parallel()
+					f := newFleet(t, 4*workers, workers, rebalance.Eager)
+					up := f.up()
+					f.lists(engine.Shard{Name: "child", Parents: []string{up[0].Handlers[0].Shard}})
+					f.Run(f.config.Audit)
+					f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool {
+						get, is := o.(engine.Get)
+						return is && slices.Contains(kinds, get.Key.Kind) && (!one || n == up[0])
+					})
+					limit := leaseTime + beat + 2*time.Second
+					if workers > 8 && kinds[len(kinds)-1] == lease.KindLease {
+						limit += f.config.Audit
+					}
+					f.end(up[0].Handlers[0].Shard)
+					f.until(limit, func() bool { return f.processed("child") })
+					f.source = f.without(f.finished()...)
+					up[workers-1].Kill()
+					f.until(limit+leaseTime, f.held)
+					f.source.Shards = append(slices.Clone(f.source.Shards), engine.Shard{Name: "new"})
+					f.until(f.config.Poll+limit, f.held)
+				})
+			}
+		}
+	}
+}
+
+// finished returns the shards that are.
+func (f *fleet) finished() (names []string) {
+	for _, s := range f.source.Shards {
+		if f.row(s.Name).Finished {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// TestListingsOfTargetsAreDenied: the first watcher of a large fleet cannot list the targets, and can read its own. Others
+// plan in its place.
+func TestListingsOfTargetsAreDenied(t *testing.T) {
+	f := newFleet(t, 48, 12, rebalance.Eager)
+	first := f.watchers()[0]
+	f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool { return n == first && lists(o, lease.KindTarget) })
+	f.lists(engine.Shard{Name: "new"})
+	f.until(2*f.config.Poll+2*leaseTime, func() bool { return f.processed("new") })
+	f.lists(engine.Shard{Name: "newer"})
+	f.until(f.config.Poll+2*leaseTime, func() bool { return f.processed("newer") })
+}
+
+// TestHandOverToADeafWorker: a worker requests shards, and when their owners have handed them over it cannot read. It finds
+// out by a write that is refused, within a lease time. Nobody may take a shard from it by force.
+func TestHandOverToADeafWorker(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		f.config.Handoff = rebalance.Terms{Mode: mode, AfterDrain: rebalance.Wait}
+		var deaf *member
+		f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool { return n == deaf && reads(o) != 0 })
+		n := f.join()
+		f.until(30*time.Second, func() bool { return len(f.seat(n).Wants) > 0 })
+		deaf = n
+		f.Run(100 * time.Millisecond)
+		f.until(leaseTime+beat, f.held)
+		f.Run(2*leaseTime + beat)
+		if len(n.Handlers) == 0 || !f.held() {
+			t.Errorf("%v: %v", mode, f.counts())
+		}
+		f.Run(20 * time.Minute)
+		if f.deaf = nil; !f.held() {
+			t.Errorf("%v: %v", mode, f.counts())
+		}
+		f.until(2*time.Minute, f.even)
+	}
+}
+
+// TestUnverifiedWorkerDeclines: the table of a worker that joins is not confirmed, so it may claim nothing. Others take what
+// is free.
+func TestUnverifiedWorkerDeclines(t *testing.T) {
+	for _, workers := range []int{3, 12} {
+		f := newFleet(t, 4*workers, workers, rebalance.Eager)
+		before := f.up()
+		f.fail(10*time.Millisecond, func(n *member, o engine.Output) bool {
+			_, is := o.(engine.Verify)
+			return is && !slices.Contains(before, n)
+		})
+		n := f.join()
+		f.Run(time.Minute)
+		before[1].Kill()
+		f.until(time.Minute, func() bool { return !f.held() })
+		f.until(leaseTime+beat+2*time.Second, f.held)
+		if len(n.reports(event.Unwell)) == 0 || n.Engine.Status().Unread == nil {
+			t.Errorf("it reports %v", n.told)
+		}
+		f.deaf = nil
+		f.until(time.Minute, f.even)
+	}
+}

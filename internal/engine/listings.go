@@ -72,7 +72,7 @@ func (e *Engine) listed(in Listed) {
 	}
 	// An audit that fails keeps nobody from working.
 	if in.Err == nil || of.kind != lease.KindLease || e.needsRows() {
-		e.faults.unread.saw(t, of.kind, in.Err)
+		e.faults.unread.listed(t, of.kind, in.Err)
 	}
 	if !of.answered(t, r.away, most, in.Err) {
 		if of == &r.rows && e.duty.light { // only unread wants it, and will again
@@ -107,6 +107,9 @@ func (e *Engine) listed(in Listed) {
 	case &r.targets:
 		e.watch.check = true
 		e.facts.sawTargets(of, in, e.watch.plan)
+		if of.begun >= e.watch.at && e.follow.listed(e.seat.me, &e.facts.pages, e.watch.plan) {
+			e.reconcile()
+		}
 	default:
 		if e.sweep.saw(t, in) {
 			e.swept()

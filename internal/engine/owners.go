@@ -80,20 +80,23 @@ func (o *owners) know(inc lease.Incarnation) *ownerRead {
 	return of
 }
 
-// seatsInUnit is about how many seats a read unit of a listing has.
-const seatsInUnit = 12
+const (
+	seatsInUnit = 12 // about how many seats a read unit of a listing has
+	manyTries   = 4  // after how many failed reads of a seat all seats are listed instead: only single reads may be denied
+)
 
 // keep reads the seats that were asked for in this step. If a listing of all seats costs less, as for a newcomer that
-// is to have a shard of each worker, it reports that one is wanted that begins from now on. watching: this worker lists
-// the seats anyway, eventually consistent. members: so many workers the plan has.
+// is to have a shard of each worker, or if single reads fail, it reports that one is wanted that begins from now on.
+// watching: this worker lists the seats anyway, eventually consistent. members: so many workers the plan has.
 func (o *owners) keep(t *turn, watching bool, members int64) (list bool) {
 	n := int64(0)
 	for i := range o.all {
 		if of := &o.all[i]; of.wanted && !of.listed && !of.try.sent {
 			n++
+			list = list || of.try.tries >= manyTries
 		}
 	}
-	list = t.large && !watching && n > 2+members/seatsInUnit
+	list = list || t.large && !watching && n > 2+members/seatsInUnit
 	for i := range o.all {
 		switch of := &o.all[i]; {
 		case !of.wanted:
@@ -180,16 +183,18 @@ func (o *owners) look(t *turn, inc lease.Incarnation, pace time.Duration) {
 	}
 }
 
-// lookAll is look for several workers. It reports whether one of them is not known.
-func (o *owners) lookAll(t *turn, of []lease.Incarnation, pace time.Duration) (unknown bool) {
+// lookAll is look for several workers. It reports whether all seats have to be listed: one of these workers is not known,
+// or its seat cannot be read by itself.
+func (o *owners) lookAll(t *turn, of []lease.Incarnation, pace time.Duration) (list bool) {
 	for _, inc := range of {
 		if inc == "" {
-			unknown = true
+			list = true
 		} else {
 			o.look(t, inc, pace)
+			list = list || o.know(inc).try.tries >= manyTries
 		}
 	}
-	return unknown
+	return list
 }
 
 // shown returns the seat of inc, or none if it has none, as the last read shows it.

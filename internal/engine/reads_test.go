@@ -33,8 +33,8 @@ func TestReadsThatWaitAreNoFault(t *testing.T) {
 		err   error
 		fails bool
 	}{{&lease.QueuedError{}, false}, {errors.New("no answer"), true}, {&lease.QueuedError{}, true}, {nil, false}} {
-		f.saw(turn, lease.KindLease, c.err)
-		if fails := f.failing[lease.KindLease] > 0; fails != c.fails {
+		f.got(turn, lease.KindLease, c.err)
+		if fails := f.singles[lease.KindLease] > 0; fails != c.fails {
 			t.Errorf("after %v reads fail: %v", c.err, fails)
 		}
 	}

@@ -40,7 +40,10 @@ type rowRead struct {
 	answered Instant // when a read of the row last ended, also with an error
 	reading  serial  // the number of that read
 	try      retry   // paces the reads
-	unread   bool    // the last read was not answered
+	unread   Instant // since when reads of it fail; 0: the last one was answered
+	failed   order   // the step in which the first of these was sent
+	listed   Instant // when a listing last showed what these would have
+	probed   Instant // when a write was last sent in place of a read: see shard.reach
 	parent   bool    // it is read for a child that waits for this shard
 	look     order   // the step since which it is read because a command has changed it; 0: it is not
 	older    bool    // the answer to the open write may show what it was before the command
@@ -98,12 +101,21 @@ func (r *row) get(t *turn) {
 	}
 }
 
+// fresh reports whether the row was read lately, or a listing has shown it in place of reads that fail.
+func (r *row) fresh(t *turn) bool {
+	at := r.answered
+	if r.unread > 0 {
+		at = r.listed
+	}
+	return at > 0 && t.now.Mono < at.Add(t.beat)
+}
+
 // looked is called when a read of the row was answered. It reports whether the row is known now as a command has left it. A
 // read that was sent before this worker learnt of the command is repeated. If a write was open then, the answer to the read
 // does not count, and the answer to the write may show the row as it was before the command (older): the row is read once
 // more.
 func (r *row) looked(t *turn) (over bool) {
-	if r.look == 0 || r.try.sent || r.unread || r.older {
+	if r.look == 0 || r.try.sent || r.unread > 0 || r.older {
 		return false
 	}
 	if r.asked < r.look {

@@ -250,7 +250,9 @@ func (e *Session) bury() {
 }
 
 // fails reports whether a call that is about no lease waits to be repeated.
-func (e *Session) fails() bool { return e.kind.fails() || e.rivals.fails() || e.owners.fails() }
+func (e *Session) fails() bool {
+	return e.kind.fails() || e.rivals.fails() || e.owners.fails() || e.heed.fails()
+}
 
 // replaceable is false: a session keeps its seat although its commits fail, because it does not know whether another
 // session waits for its leases.

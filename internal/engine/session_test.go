@@ -14,6 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/internal/proof/judge"
 	"github.com/shardlease/shardlease-go/internal/proof/virtual"
 	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -388,5 +389,33 @@ func TestSessionsContend(t *testing.T) {
 	f.Run(5 * time.Minute)
 	if len(tenures) < n {
 		t.Errorf("only %d of %d sessions ever held a lease", len(tenures), n)
+	}
+}
+
+// TestSessionThatCannotRead: the reads of a session fail and its heartbeats pass. It keeps what it holds, reports one fault
+// of the store that lasts, and waits for other leases until it can read.
+func TestSessionThatCannotRead(t *testing.T) {
+	f := newContest(t, 1)
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
+	a.acquire("mine")
+	b.acquire("other")
+	f.until(time.Second, func() bool { return a.holds("mine") && b.holds("other") })
+	deaf := true
+	a.mute = func(o engine.Output) bool { return deaf && reads(o) != 0 }
+	f.Run(time.Minute)
+	a.acquire("other")
+	f.Run(time.Minute)
+	b.Kill()
+	f.Run(30 * time.Minute)
+	all := a.reports(event.StoreFault)
+	if len(a.ended) > 0 || !a.holds("mine") || len(all) == 0 || slices.ContainsFunc(all, func(e told) bool { return e.Over }) {
+		t.Errorf("it has lost %v, and reports %v", a.ended, all)
+	}
+	deaf = false
+	f.until(leaseTime+2*beat, func() bool { return a.holds("other") })
+	f.Run(leaseTime)
+	if all := a.reports(event.StoreFault); !all[len(all)-1].Over {
+		t.Errorf("it reports %v", all)
 	}
 }

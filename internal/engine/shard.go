@@ -141,19 +141,22 @@ func (s *shard) got(t *turn, in Got) (vanished bool) {
 		return false
 	}
 	r.malformed = malformed(in.Err)
-	r.unread, r.answered = in.Err != nil && !r.malformed, t.now.Mono
-	s.aim.sure = in.Err == nil
+	r.answered, s.aim.sure = t.now.Mono, in.Err == nil
 	switch {
-	case r.unread:
+	case in.Err != nil && !r.malformed:
+		if r.unread == 0 {
+			r.unread, r.failed = t.now.Mono, r.asked
+		}
 		t.failedNow(s.name, in.Err)
 		r.try.failed(t.now.Mono, t.beat/8, t.beat/8)
 		return false
 	case r.malformed:
+		r.unread = 0
 		r.try.failed(t.now.Mono, t.beat/8, 2*t.beat)
 		return false
 	}
 	t.answeredNow()
-	r.try = retry{}
+	r.try, r.unread = retry{}, 0
 	_, busy := r.copy.Open()
 	if at, ok := in.Record.(lease.Row); ok {
 		s.saw(t, at)
@@ -176,6 +179,14 @@ func (s *shard) saw(t *turn, at lease.Row) {
 	s.row.known, s.row.malformed = true, false
 	if s.row.copy.Saw(at) {
 		s.news(t)
+	}
+}
+
+// listed notes that a listing that was sent in the step begun shows the row, or that there is none. If reads of the row
+// fail, it takes their place.
+func (s *shard) listed(t *turn, begun order) {
+	if r := &s.row; r.unread > 0 && begun >= r.failed && !r.malformed {
+		r.listed, r.known, s.aim.sure = t.now.Mono, true, true
 	}
 }
 

@@ -100,12 +100,12 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 	for _, name := range parents {
 		p := l.know(name, t.cfg.Group, me)
 		at := p.row.copy.Row()
-		switch fresh := p.row.answered > 0 && !p.row.unread && t.now.Mono < p.row.answered.Add(t.beat); {
+		switch {
 		// This worker holds the parent itself.
 		case p.t != nil:
 			ready = false
 		// Read the parent's row. Its children are tended when the answer comes: see children.
-		case !fresh:
+		case !p.row.fresh(t):
 			ready, p.row.parent = false, true
 			p.get(t)
 		// It may be anything, so its children wait.
@@ -124,12 +124,12 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 }
 
 // declines reports whether this worker cannot have the shard at present: the worker's handler has just given the shard
-// up or does not return, the worker is unwell and rests, its reads fail (unread) and it does not know the row, or its
+// up or does not return, the worker is unwell and rests, its reads fail (unread) and it does not know the row as it is, or its
 // source no longer lists the shard.
 func (l *shards) declines(t *turn, name string, resting, unread bool, source *feed) bool {
 	s := l.find(name)
 	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave ||
-		s.aim.mine && (resting || unread && !s.row.known || source.bars(t, name)))
+		s.aim.mine && (resting || unread && (!s.row.known || s.row.unread > 0) || source.bars(t, name)))
 }
 
 // knows reports whether this worker keeps any state of the shard.
@@ -325,7 +325,7 @@ func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, exis
 		}
 	}
 	for _, s := range l.all {
-		if !exists(s.name) && s.row.read < begun && (s.t != nil || s.row.generation != 0 && !s.row.copy.Row().Removed) {
+		if s.listed(t, begun); !exists(s.name) && s.row.read < begun && (s.t != nil || s.row.generation != 0 && !s.row.copy.Row().Removed) {
 			s.get(t) // the row is gone, or has become a tombstone
 		}
 	}

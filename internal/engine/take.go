@@ -356,6 +356,9 @@ func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
 		s.at(t, t.now.Mono)
 	// A move is under way, or this worker pauses, or has no room: the end of another move makes some.
 	case s.ask != nil, s.before(t, s.aim.paused), !w.room:
+	// Nobody would process the shard from when it is handed over until this worker reads so.
+	case s.row.unread > 0:
+		s.get(t)
 	// The strategy is asked once. Its terms stay those of this move.
 	default:
 		s.ask = &ask{
@@ -414,13 +417,13 @@ func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 		s.retire(t, w.me())
 		s.at(t, s.aim.paused)
 	case handoff.Stay:
-		s.watchRow(t, a, notice)
+		s.watchRow(t, w.self, a, notice)
 	}
 }
 
 // watchRow reads the row of a requested shard again and again until the request is served. After
 // its patience a successor has all the time there is: its terms say so.
-func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
+func (s *shard) watchRow(t *turn, w self, a *ask, notice time.Duration) {
 	if !a.published {
 		return
 	}
@@ -435,7 +438,21 @@ func (s *shard) watchRow(t *turn, a *ask, notice time.Duration) {
 		return
 	}
 	a.looked = t.now.Mono
-	s.get(t)
+	s.reach(t, w)
+}
+
+// reach reads the row of a shard that its owner may have handed over to this worker. While reads of it fail, a takeover is
+// sent once per lease time, as if the owner had offered the shard. If the owner has not, the table refuses it, and the
+// refusal shows the row: perhaps it names this worker.
+func (s *shard) reach(t *turn, w self) {
+	r := &s.row
+	if r.unread == 0 || w.leaving || t.now.Mono < max(r.unread, r.probed).Add(t.cfg.TTL) {
+		s.get(t)
+		return
+	}
+	r.probed = t.now.Mono
+	wr, err := protocol.Reach(r.copy.Row(), w.owner, t.stamp())
+	s.send(t, claiming, wr, err)
 }
 
 // brisk is how soon the row of a requested shard is read again at first. A worker that joins a
@@ -518,24 +535,25 @@ func (s *shard) callOff(t *turn, me lease.Incarnation) {
 }
 
 // watchLeft reads the row of a shard that this worker has requested and requests no more. The owner
-// may have handed it over before it saw that. In a large fleet no listing shows this worker that
+// may have handed it over before it saw that. In a large fleet, or if reads fail, nothing shows this worker that
 // others then request the shard from it. A worker that leaves gives up its seat only after that: see leave.awaits.
 func (s *shard) watchLeft(t *turn, w self) {
+	unseen := t.large || s.row.unread > 0
 	from, lasts, pace := s.aim.left, noticed(t), t.beat
 	switch {
 	case w.leaving:
 		from, pace = w.said, min(t.beat/4, paceSuspect)
-	case t.large:
+	case unseen:
 		lasts = 2 * t.cfg.TTL
 	}
 	switch at, until := s.row.answered.Add(pace), from.Add(lasts); {
 	case s.aim.left == 0 || from == 0:
 	case t.now.Mono >= until:
 		s.aim.left = 0
-	case !t.large && !w.leaving:
+	case !unseen && !w.leaving:
 	case s.before(t, min(at, until)):
 	default:
-		s.get(t)
+		s.reach(t, w)
 	}
 }
 

@@ -13,32 +13,46 @@ import (
 //
 //	a read fails → none of that kind passes for unreadFor heartbeat intervals: the fault begins → one passes: it ends
 //
-// Called by the spine: saw with the answer to each read, except to an audit that fails; keep in each step.
+// Called by the spine: got, listed and verified with the answer to each read, except to an audit that fails; keep in each
+// step.
 //
 // While the fault lasts, the worker says on its seat that it is unwell and declines what it does not hold, so that plans
 // give it to others. It keeps what it holds.
 //
-// Invariant: the read of a row may fail because of that row, or because single reads are denied. Before such reads count,
-// all rows are listed; if that passes, the listing shows what the reads would have.
+// Reads of single records and listings fail apart, because a policy may deny only one of them. If single reads fail, the
+// records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. If a
+// worker's check whether the table is the recorded one fails, the worker may claim nothing, and declines all that it does
+// not hold.
+//
+// Invariant: single reads count as such a fault only while no listing of that kind passes. If one does, it has shown what
+// the reads would have.
 
 // unreadFor is for how many heartbeat intervals no read of one kind passes before that is a fault.
 const unreadFor = 3
 
 var errUnread = errors.New(protocol.Unread)
 
-// An unread is that fault.
+// An unread is that fault. singles and lists have, by kind of the records, since when no read has passed; 0: the last one
+// has.
 type unread struct {
 	fault
-	failing [lease.KindWishes + 1]Instant // by kind of the records: since when no read has passed; 0: the last one has
-	probed  Instant                       // when the target was last read for this
-	again   Instant                       // not before are the rows listed for this again
+	singles failing
+	lists   failing
+	table   Instant // the same for the check of the table
+	probed  Instant // when the target was last read for this
+	again   Instant // not before are the rows listed for this again
 }
+
+type failing [lease.KindWishes + 1]Instant
 
 func noUnread() unread { return unread{fault: fault{kind: event.Unwell}} }
 
+// forget is for a worker that has lost its seat: it makes its reads again.
+func (f *unread) forget() { f.singles, f.lists, f.table = failing{}, failing{}, 0 }
+
 // saw takes the answer to a read. A read that only waited for its turn was not sent, and shows nothing.
-func (f *unread) saw(t *turn, kind lease.Kind, err error) {
-	switch at := &f.failing[kind]; {
+func (f *failing) saw(t *turn, kind lease.Kind, err error) {
+	switch at := &f[kind]; {
 	case err == nil || malformed(err):
 		*at = 0
 	case !errors.Is(err, lease.ErrQueued):
@@ -46,30 +60,60 @@ func (f *unread) saw(t *turn, kind lease.Kind, err error) {
 	}
 }
 
+// got takes the answer to the read of one record.
+func (f *unread) got(t *turn, kind lease.Kind, err error) { f.singles.saw(t, kind, err) }
+
+// listed takes the answer to a listing.
+func (f *unread) listed(t *turn, kind lease.Kind, err error) {
+	if f.lists.saw(t, kind, err); f.lists[kind] == 0 {
+		f.singles[kind] = 0
+	}
+}
+
+// verified takes the answer to a check of the table.
+func (f *unread) verified(t *turn, err error) {
+	if err == nil || errors.Is(err, lease.ErrWentBack) {
+		f.table = 0
+	} else {
+		f.table = cmp.Or(f.table, t.now.Mono)
+	}
+}
+
 // keep begins and ends the fault. rows is the listing of all rows, me this worker's incarnation. A worker that gets nothing
 // new may have no other reason to read its target than to find out whether it can.
 func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 	since := Never
-	for kind, at := range f.failing {
-		switch {
-		case at == 0:
-			continue
-		case lease.Kind(kind) == lease.KindLease && rows.try.tries == 0:
-			if due := max(at.Add((unreadFor-1)*t.beat), f.again); !t.before(due) && !rows.sent {
-				rows.wanted, f.again = true, t.now.Mono.Add(t.jitter(t.cfg.Audit))
-			}
-		default:
+	note := func(at Instant) {
+		if at > 0 {
 			since = min(since, at)
 		}
 	}
-	if f.on && f.failing[lease.KindTarget] > 0 && !t.before(f.probed.Add(t.beat)) {
+	note(f.table)
+	for kind := range f.lists {
+		if kind != int(lease.KindLease) {
+			note(f.singles[kind])
+			note(f.lists[kind])
+			continue
+		}
+		at := cmp.Or(f.singles[kind], f.lists[kind])
+		if rows.try.tries > 0 {
+			note(at)
+		}
+		if at > 0 && !rows.sent && !rows.wanted && !t.before(max(at.Add((unreadFor-1)*t.beat), f.again)) {
+			rows.wanted, f.again = true, t.now.Mono
+			if t.large { // all rows are many, and each worker may list them
+				f.again = f.again.Add(t.jitter(t.cfg.Audit))
+			}
+		}
+	}
+	if f.on && f.singles[lease.KindTarget] > 0 && !t.before(f.probed.Add(t.beat)) {
 		f.probed = t.now.Mono
 		t.get(lease.Target{Group: t.cfg.Group, Incarnation: me}.Key())
 	}
 	switch {
-	case f.failing == [len(f.failing)]Instant{}:
+	case since == Never:
 		f.lower(t)
-	case !f.on && since < Never && !t.before(since.Add(unreadFor*t.beat)):
+	case !f.on && !t.before(since.Add(unreadFor*t.beat)):
 		f.raise(t, since, "", errUnread)
 	}
 }

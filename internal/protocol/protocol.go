@@ -186,6 +186,13 @@ func Take(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonHandoff, By: by.Name, Mode: rebalance.Cooperative}, s, nil)
 }
 
+// Reach is Take of a row that cannot be read, as if its owner had offered the shard. Unless the owner has, the store refuses
+// it, and the refusal contains the row as it stands.
+func Reach(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
+	r.OfferedTo = by.Incarnation
+	return Take(r, by, s)
+}
+
 // Commit stores a mark under the holder's generation. It is the only write of a holder that
 // requires a mark: the others leave the checkpoint as it is if the mark is zero.
 func Commit(r lease.Row, h lease.Hold, m checkpoint.Mark, s Stamp) (lease.Write, error) {

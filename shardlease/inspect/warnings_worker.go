@@ -68,7 +68,7 @@ func (f *findings) unwell(w *record) {
 		text = fmt.Sprintf("the worker has reported for %s that it is unwell: %s.", about(since(f.At, h.UnwellSince).D), w.Health)
 	}
 	advice := fmt.Sprintf("Read its logs, then restart it; `shardlease drain %s --why \"…\"` moves its shards away first.", quoted(w.Seat.Name))
-	if h.Unwell == protocol.Unread {
+	if protocol.CannotRead(*h) {
 		advice = "Repair its permissions or its network. Do not restart it: it works on what it holds, and could not claim that again."
 	}
 	f.warn(CodeUnwellWorker, level(all), w.Seat.Name, text, advice)

@@ -199,6 +199,8 @@ func nightly(modules []string) []step {
 		inEach("race detector, shuffled: the small modules", slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
 			return dir == "." || dir == integration
 		}), raceModule),
+		test("two methods of the store fail at the same time, 100 pairs", results, 12,
+			engines, "-run", "TestAttackPairs", "-attack.pairs", "100", "-attack.seed", seed(1), "-timeout", "60m", "-v"),
 		test("exploration, 400,000 states a story", results, 12,
 			transitions, "-run", "TestExplore", "-explore.states", "400000", "-v"),
 		test("the real engines in every interleaving, up to 700,000 states a story", results, 40,
