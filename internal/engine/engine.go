@@ -222,8 +222,7 @@ func (e *Engine) fails() bool {
 
 // declines reports whether this worker cannot have the shard at present.
 func (e *Engine) declines(name string) bool {
-	unread := e.faults.unread.on
-	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn) || unread && !e.seat.capable(), unread, &e.feed)
+	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn), e.faults.unread.on, &e.feed)
 }
 
 // needsRows reports whether this worker waits for a listing of all rows, to plan or to find what a worker that lags does not

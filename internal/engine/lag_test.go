@@ -373,9 +373,9 @@ func TestHandOverToADeafWorker(t *testing.T) {
 	}
 }
 
-// TestUnverifiedWorkerDeclines: the table of a worker that joins is not confirmed, so it may claim nothing. Others take what
+// TestUnverifiedWorkerIsUnwell: the table of a worker that joins is not confirmed, so it may claim nothing. Others take what
 // is free.
-func TestUnverifiedWorkerDeclines(t *testing.T) {
+func TestUnverifiedWorkerIsUnwell(t *testing.T) {
 	for _, workers := range []int{3, 12} {
 		f := newFleet(t, 4*workers, workers, rebalance.Eager)
 		before := f.up()
@@ -384,10 +384,10 @@ func TestUnverifiedWorkerDeclines(t *testing.T) {
 			return is && !slices.Contains(before, n)
 		})
 		n := f.join()
-		f.Run(time.Minute)
+		f.Run(2 * beat) // the plan gives it shards that it may not request
 		before[1].Kill()
 		f.until(time.Minute, func() bool { return !f.held() })
-		f.until(leaseTime+beat+2*time.Second, f.held)
+		f.until(2*leaseTime+beat+2*time.Second, f.held)
 		if len(n.reports(event.Unwell)) == 0 || n.Engine.Status().Unread == nil {
 			t.Errorf("it reports %v", n.told)
 		}

@@ -21,8 +21,7 @@ import (
 //
 // Reads of single records and listings fail apart, because a policy may deny only one of them. If single reads fail, the
 // records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. If a
-// worker's check whether the table is the recorded one fails, the worker may claim nothing, and declines all that it does
-// not hold.
+// worker's check whether the table is the recorded one fails, the worker may claim nothing, so plans have to know.
 //
 // Invariant: single reads count as such a fault only while no listing of that kind passes. If one does, it has shown what
 // the reads would have.

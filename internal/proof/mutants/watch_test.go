@@ -90,7 +90,7 @@ func watchMutants() []mutant {
 		{"a crowd without a plan does not list all seats", "internal/engine.duty.limit",
 			swap(`firstSeats`, `0`), inEngine, "TestManyComeAtOnce"},
 		{"an owner without a hint lists the seats", "internal/engine.owners.lookAll",
-			cut("unknown = true"), inEngine, "TestOwnerWithoutAHint"},
+			cut("list = true"), inEngine, "TestOwnerWithoutAHint"},
 		{"an owner with an old hint lists the seats", "internal/engine.shards.successors",
 			never("target.Revision"), inEngine, "TestOwnerWithAnOldHint"},
 		{"an owner with a hint looks at one seat", "internal/engine.follow.successor",

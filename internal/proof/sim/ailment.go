@@ -2,8 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -42,7 +44,18 @@ func Ailments() []Ailment {
 			n.host.sick = t
 		}
 	}
-	return []Ailment{
+	// deny lets reads of one worker fail, or those of all.
+	deny := func(name string, all bool, which func(engine.Output) bool) Ailment {
+		return Ailment{Name: name, ail: func(w *world) {
+			for i, n := range w.nodes {
+				if all || i == 0 {
+					n.denied = which
+				}
+			}
+			w.silence.helped = !all
+		}}
+	}
+	return slices.Insert([]Ailment{
 		{Name: "the plan is unreadable", ail: spoil(func(*world) lease.Key { return planKey() })},
 		{Name: "nothing", ail: func(*world) {}},
 		{Name: "a row is unreadable", ail: spoil(func(w *world) lease.Key { return rowKey(w.streams.all[0].name) })},
@@ -58,7 +71,6 @@ func Ailments() []Ailment {
 		{Name: "the source cannot be listed", ail: func(w *world) { w.set.source = 1 }},
 		{Name: "no preparation succeeds", set: func(s *settings) { s.prepare = time.Second }, ail: func(w *world) { w.set.hook = 1 }},
 		{Name: "one worker cannot write", ail: repeat(1, func(w *world) { w.nodes[0].blocked[1] = true })},
-		{Name: "one worker cannot read", ail: repeat(1, func(w *world) { w.nodes[0].blocked[0] = true })},
 		{Name: "one worker can write its seat only", ail: repeat(1, func(w *world) { w.nodes[0].mute = true })},
 		{Name: "the table is down", ail: func(w *world) { w.net.down = true }},
 		{Name: "there is too little room", set: func(s *settings) { s.limit = 1 }, ail: func(*world) {}},
@@ -71,7 +83,30 @@ func Ailments() []Ailment {
 			n.boot()
 			n.host.cost = 20 * time.Millisecond
 		}},
+	}, 1, reads(deny)...)
+}
+
+// reads are the ailments of reads, by kind of request and of record, of one worker and of all.
+func reads(deny func(name string, all bool, which func(engine.Output) bool) Ailment) (all []Ailment) {
+	for _, method := range []string{"get", "list", "get or list"} {
+		for _, kind := range []lease.Kind{lease.KindSeat, lease.KindTarget, 0, lease.KindLease} {
+			which := func(o engine.Output) bool {
+				switch o := o.(type) {
+				case engine.Get:
+					return method != "list" && (kind == 0 || o.Key.Kind == kind)
+				case engine.List:
+					return method != "get" && (kind == 0 || o.Query.Kind == kind)
+				}
+				return false
+			}
+			what := method + " any record"
+			if kind != 0 {
+				what = fmt.Sprintf("%s a %v", method, kind)
+			}
+			all = append(all, deny("one worker cannot "+what, false, which), deny("no worker can "+what, true, which))
+		}
 	}
+	return all
 }
 
 // Run simulates the ailment in a fleet of that many workers, and then what follows every trouble: rest,

@@ -19,6 +19,7 @@ type silence struct {
 	shards    map[string]time.Duration // when an event last named a cause for a shard
 	fleet     time.Duration            // when an event last named a cause that may concern any shard
 	lasting   []lasting                // faults that were reported and are not over
+	helped    bool                     // other workers can process every shard: a named cause is no excuse
 }
 
 // A lasting is a fault that one worker has reported.
@@ -80,7 +81,7 @@ func (r *silence) check() {
 			r.idle[s.name] = w.Now()
 			continue
 		}
-		if since = max(since, r.disturbed); w.Now()-since > bound && !r.explained(s.name, since) {
+		if since = max(since, r.disturbed); w.Now()-since > bound && (r.helped && !w.peace || !r.explained(s.name, since)) {
 			rest{w}.restless("nobody has processed %s for %v, and no event and no plan says why", s.name, w.Now()-since)
 		}
 	}

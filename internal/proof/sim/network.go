@@ -71,7 +71,7 @@ func (net *network) carry(n *node, call engine.Output) {
 	r := request{n: n, call: call, from: n.Sender()}
 	r.out, r.back = w.between(time.Millisecond/2, net.slow), w.between(time.Millisecond/2, net.slow)
 	send, write := call.(engine.Send)
-	if net.down || n.blocked[index(write)] || n.mute && write && send.Write.Key().Kind == lease.KindLease {
+	if net.down || n.blocked[index(write)] || n.denied != nil && !w.peace && n.denied(call) || n.mute && write && send.Write.Key().Kind == lease.KindLease {
 		net.lose(r)
 		return
 	}

@@ -25,11 +25,12 @@ type node struct {
 
 	resumes uint64 // counts, so that one pause does not end another
 	resumed time.Duration
-	blocked [2]bool         // its reads, its writes
-	mute    bool            // its writes of rows go unanswered
-	lacks   map[string]bool // what its source does not list
-	absent  map[string]int  // complete listings in a row that lacked a shard
-	heard   time.Duration   // when a write of a row was last answered
+	blocked [2]bool                  // its reads, its writes
+	mute    bool                     // its writes of rows go unanswered
+	denied  func(engine.Output) bool // until trouble ends, such calls of it go unanswered; nil: none does
+	lacks   map[string]bool          // what its source does not list
+	absent  map[string]int           // complete listings in a row that lacked a shard
+	heard   time.Duration            // when a write of a row was last answered
 
 	ticked   time.Duration
 	ticks    int // steps at this instant
@@ -80,7 +81,7 @@ func (n *node) boot() {
 		c.Deathwatch, c.Address = true, n.Name
 	}
 	n.w.silence.disturb()
-	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
+	*n = node{w: n.w, Process: n.Process, config: c, calls: n.calls, resumes: n.resumes, blocked: n.blocked, mute: n.mute, denied: n.denied, sending: map[string]lease.WriteID{}, host: n.w.drawHost()}
 	n.Boot(n.w.Now(), func() virtual.Engine {
 		e := n.w.make(c, n.Moment())
 		n.w.trace("boot", n.Name, nil)
