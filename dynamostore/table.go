@@ -162,8 +162,8 @@ func (s *reading) tryPermissions(ctx context.Context, tries func(partition strin
 			if err != nil {
 				errs = append(errs, explain(partition+", "+t.action, err))
 			}
-			if ctx.Err() != nil {
-				return errors.Join(errs...) // no other request would be sent
+			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+				return errors.Join(errs...) // there is no time for another request
 			}
 		}
 	}

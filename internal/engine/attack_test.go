@@ -215,7 +215,7 @@ func (a attack) bound(alone bool, workers int) time.Duration {
 }
 
 // TestAttacks: one method of the store fails for half an hour, for one worker or for all. No shard has no worker for longer
-// than its bound, or without a named cause. What workers hold stays with them if reads fail. When the attack is over, all
+// than its bound, or without a named cause. If reads fail, all workers keep what they hold. When the attack is over, all
 // is held within its bound. A large fleet whose first watcher can write no targets does not learn what the source lists.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
