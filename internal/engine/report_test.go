@@ -127,13 +127,13 @@ func TestStoreFaultOfRowReads(t *testing.T) {
 	}
 }
 
-// TestStoreFaultOfASeatRead: the read of an owner's seat fails, and the next plan takes the shard away from the worker that
+// TestStoreFaultOfASeatRead: the reads of an owner's seat fail, and the next plan takes the shard away from the worker that
 // has read it. The fault ends, because nobody repeats the read.
 func TestStoreFaultOfASeatRead(t *testing.T) {
 	f := newFleet(t, 14*4, 14, rebalance.Eager)
 	n, owner := f.others()[0], f.others()[1]
 	name := owner.Handlers[0].Shard
-	f.fail(50*time.Millisecond, func(m *member, o engine.Output) bool { return m == n && gets(o, lease.KindSeat) })
+	f.fail(4*time.Second, func(m *member, o engine.Output) bool { return m == n && gets(o, lease.KindSeat) })
 	f.assign(map[string]*member{name: n}, true)
 	f.until(20*time.Second, func() bool { return len(n.reports(event.StoreFault)) > 0 })
 	f.assign(map[string]*member{name: owner}, true)
