@@ -22,7 +22,7 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 const (
 	firstPause = 20 * time.Millisecond
 	longest    = 250 * time.Millisecond
-	lateness   = 8 // an answer that comes later than this part of the timeout after the quickest one narrows the lane
+	lateness   = 8 // an answer that is an eighth of the timeout later than the quickest one narrows the lane
 	parts      = 4 // the first attempt gets a quarter of the timeout, so that there is time for others if it is not answered
 )
 
@@ -40,9 +40,9 @@ func classOfRead(k lease.Key) class {
 	return hands
 }
 
-// callAs makes requests until one is answered or the time is up; then its error has the last answer or fault that
-// the time was not the cause of, and counts the requests. Unless its class bypasses the lane, the call first waits for
-// its turn, as long as the context allows. Options.Timeout begins when the call is admitted.
+// callAs makes requests until one is answered or the time is up. In the second case the error counts the requests, and
+// contains the last failure that the end of the time did not cause. Unless its class bypasses the lane, the call first
+// waits for its turn, as long as the context allows. Options.Timeout begins when the call is admitted.
 func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -97,7 +97,7 @@ func (s *reading) queue(ctx context.Context, c class, k lease.Key) error {
 }
 
 // attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
-// notes in the tempo how long the answer took. prompt: no answer came late.
+// notes in the tempo how long the answer took. prompt is false if the answer came late.
 func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (out T, prompt bool, err error) {
 	cut := time.Duration(parts)
 	if s.options.Attempts > 0 {

@@ -41,7 +41,7 @@ type Options struct {
 	Attempts int
 	// InFlight is the largest number of calls about lease rows and targets that are under
 	// way at once. The present bound begins at 4, rises up to InFlight, and falls when the
-	// table throttles or does not answer, or answers an eighth of Timeout later than the quickest
+	// table throttles, does not answer, or answers an eighth of Timeout later than its quickest
 	// answers. The other calls wait in the order of their arrival.
 	// Changes of hands and reads come before commits, but while a commit waits, at least
 	// every fourth call that is admitted is a commit. If less than half of a call's time is

@@ -75,8 +75,8 @@ func check(ctx context.Context, client *dynamodb.Client, table string) error {
 //
 // If the table is busy or does not answer, Open tries again until ctx ends, for at most 30 s, or for
 // Options.Timeout if that is longer: many programs that start together may keep a table busy. Its error then
-// has what was met, and the number of the last attempt. Whatever would be refused again, such as a
-// permission or a missing table, is reported at once.
+// contains what the table last answered, and the number of attempts. Open does not repeat a request that would
+// be refused again: it reports a missing permission or table at once.
 func Open(ctx context.Context, client *dynamodb.Client, table string, o Options) (*Store, error) {
 	r, err := prepare(ctx, client, table, o)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 // A tempo estimates how long the table takes to answer a request at present. A slower answer
 // raises the estimate at once; a quicker answer lowers it by an eighth of the difference.
 //
-// It also knows the quickest answer, which shows how far away the table is. That follows slower answers by a small part
-// of the difference, so that a table that stays slow counts as far away after some hundred answers.
+// It also knows the quickest answer, which shows how far away the table is. Each slower answer raises this time by a
+// small part of the difference, so that a table that stays slow counts as far away after hundreds of answers.
 type tempo struct {
 	mu       sync.Mutex
 	took     time.Duration

@@ -22,9 +22,9 @@ const (
 	// Eager: no overlap. The owner stops and hands the shard over, then the successor starts. In
 	// between nobody processes the shard.
 	Eager Mode = iota + 1
-	// Cooperative: no gap. The owner processes the shard until the successor has taken it over, and
-	// for a grace of 50 ms to 0.5 s in which the successor starts. For a moment both process it, and
-	// the table refuses late commits of the owner.
+	// Cooperative: no gap, unless the successor is slow to start. The owner processes the shard until
+	// the successor has taken it over, and then for a grace of 50 ms to 0.5 s. For a moment both
+	// process it, and the table refuses late commits of the owner.
 	Cooperative
 )
 

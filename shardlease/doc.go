@@ -107,9 +107,9 @@
 // owner reads the row every 120 ms. When it has found the new generation there, or its commit was
 // refused, it gives the successor time to start, twice the slowest recent answer of the table but at
 // least 50 ms and at most half a second, and then ends both contexts of its handler. In between both
-// workers process the shard: the overlap. Only if the successor needs longer than that is there a gap,
-// and the event of its start tells its delay. Records that the owner processed after the offer are
-// processed twice.
+// workers process the shard: the overlap. There is a gap only if the successor needs longer to start;
+// its event Started has the delay. Records that the owner processed after the offer are processed
+// twice.
 //
 // Expiry. Each worker remembers when it first saw the present value of every heartbeat counter.
 // A worker that has seen a counter stand still for the lease time deletes that seat, on

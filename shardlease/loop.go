@@ -261,8 +261,8 @@ func (r *run) carryOut(o engine.Output) {
 	}
 }
 
-// begin calls the handler. The event of it is reported by the goroutine that calls, which on a busy machine may have to wait
-// for a processor.
+// begin calls the handler. The goroutine of the handler reports the event Started, because on a busy machine it may
+// have to wait for a processor.
 func (r *run) begin(o engine.Start) {
 	o.Hold.Order = r.order // handlers call it, so a runtime.Goexit in it ends only the handler's goroutine
 	values := fence.NewContext(r.values, fence.Token{Group: o.Hold.Key.Group, Shard: o.Hold.Key.Name, Generation: o.Hold.Generation})

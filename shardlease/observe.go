@@ -127,7 +127,7 @@ func (o *observer) write(e event.Event) {
 // handler has returned and the tenure has ended, in either order.
 type episode struct {
 	tenure   *Tenure
-	returned int64          // when the handler returned, as the arrival has it; 0: it has not
+	returned int64          // when the handler returned, in Unix milliseconds; 0: it has not
 	err      error          // the error or the panic of the handler
 	ended    *event.Event   // the Ended event while it waits for the handler to return
 	until    engine.Instant // when ended is reported even if the handler has not returned
@@ -146,8 +146,8 @@ func (r *run) emit(e event.Event) {
 // report reports an event of the engine.
 //
 // The end of a tenure is reported when its handler has returned, so that one event has
-// everything: the cause, the durations, the handler's error, and for how long it continued. It does not
-// wait forever: if the handler does not return, the event reports that.
+// everything: the cause, the durations, the handler's error, and for how long the handler continued.
+// The report does not wait forever: if the handler does not return, the event says so.
 func (r *run) report(e event.Event) {
 	e.At = r.worker.wall().Round(0)
 	if e.Kind == event.Ended {
@@ -263,7 +263,7 @@ func gap(t lease.Transfer, started time.Time) time.Duration {
 	return max(0, started.Sub(t.At))
 }
 
-// delay returns how long this worker needed to call its handler after it had taken over a shard that was offered to it.
+// delay returns how long after the takeover of an offered shard this worker called its handler.
 func delay(t lease.Transfer, started time.Time) time.Duration {
 	if t.Mode != rebalance.Cooperative || t.From == "" || t.From == t.By || t.At.IsZero() {
 		return 0

@@ -33,9 +33,9 @@ import (
 //
 // Each process that waits counts the time from the command by its own wall clock, but never waits longer
 // than within from when it first saw the row. So a wrong clock can only shorten the reservation. If the former
-// holder had a [SessionConfig.LockDelay], the session with the name waits for it too, and within begins after it. Any
-// other command for the shard ends the reservation. The table does not enforce the reservation: the reservation decides who is
-// next, and the generation decides whose writes count.
+// holder had a [SessionConfig.LockDelay], the session with the name waits for the delay too, and within begins
+// after it. Any other command for the shard ends the reservation. The table does not enforce the reservation:
+// the reservation decides who is next, and the generation decides whose writes count.
 //
 // Reassign returns the released row, or a [*ConfigError] for each bad argument. If it returns both a row and
 // an error that begins with "reserved", the shard was released and reserved, but not pinned. Then the plan

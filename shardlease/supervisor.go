@@ -53,8 +53,8 @@ import (
 // Sessions make no audits: if the wish cannot be stored, the session notices the command at its next commit.
 // After Evict, a session loses all its leases when its next heartbeat is refused.
 //
-// Until then the old holder may still write to a sink that cannot compare a generation. So ForceRelease, Reassign,
-// Evict and ReleaseTask keep the holder's [SessionConfig.LockDelay]: no session acquires the lease until the delay
+// Until the old holder notices, it may still write to a sink that cannot compare a generation. So ForceRelease,
+// Reassign, Evict and ReleaseTask keep its [SessionConfig.LockDelay]: no session acquires the lease until the delay
 // has passed since that session first saw the command. Set NoDelay if the holder is known to be dead.
 //
 // The row keeps what a command did, and By, for as long as it remembers the change of hands: see

@@ -54,7 +54,7 @@ func attacks() []attack {
 	}
 }
 
-// stays reports whether workers keep what they hold while nothing can move: their heartbeats and commits are stored.
+// stays reports whether workers keep their shards while nothing can move: their heartbeats and commits are stored.
 func (a attack) stays() bool { return a.waits && a.name != "Write seat" && a.name != "Write lease" }
 
 // A siege is a fleet that is attacked.

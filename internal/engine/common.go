@@ -144,8 +144,8 @@ func (c *common) rowSettled(of spine, mine *seat, in Settled) {
 	c.tend(of, mine, s)
 }
 
-// seatSettled takes the answer to a write of this process's seat. It returns what the answer means, because a worker has
-// more to do then than a session.
+// seatSettled takes the answer to a write of this process's seat. It returns what the answer means, because a worker
+// then has more to do than a session.
 func (c *common) seatSettled(of spine, mine *seat, in Settled) seatAnswer {
 	doubted := mine.trust.doubt
 	answer := mine.settled(&c.turn, in)

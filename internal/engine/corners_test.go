@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// Answers and ends of moves that come seldom.
+// Answers and ends of moves that are rare.
 
 // TestABackwardMarkHoldsUpNothing: a handler marks a lower position than before. Its commit is refused without a write, and
 // the next mark is stored.
@@ -96,8 +96,8 @@ func TestFencedOrForced(t *testing.T) {
 	}
 }
 
-// TestAWaitingCallIsNoSilence: a handler waits for a commit that the table does not answer. That is no stall. It stalls if
-// it shows no sign for StallAfter when the commit is answered.
+// TestAWaitingCallIsNoSilence: a handler waits for a commit that the table does not answer. That is no stall. The
+// handler stalls if it shows no sign for StallAfter after the answer.
 func TestAWaitingCallIsNoSilence(t *testing.T) {
 	f := newFleet(t, 1, 0, rebalance.Eager)
 	f.config.StallAfter = 5 * time.Second

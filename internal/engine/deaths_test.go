@@ -147,8 +147,9 @@ func TestWrongGuess(t *testing.T) {
 	}
 }
 
-// TestDeathWhileAPlanIsMade: a worker dies, and another has joined so that the plan for it is written while the seat of
-// the dead one is deleted. That plan does not know of the death; who has deleted the seat writes the next one at once.
+// TestDeathWhileAPlanIsMade: a worker dies while another joins, and the plan for the newcomer is written when the seat
+// of the dead one is deleted. That plan does not know of the death; the worker that deleted the seat writes the next at
+// once.
 func TestDeathWhileAPlanIsMade(t *testing.T) {
 	t.Parallel()
 	const most, step = 500 * time.Millisecond, 10 * time.Millisecond // most: after the seat is deleted

@@ -144,8 +144,8 @@
 //	take      reads the row, and after the row the seat of its
 //	          owner, which is gone. That counts as a failed attempt; a shard that has failed too often is
 //	          quarantined instead                                → row: transfer (Recover, or Quarantine)
-//	          If the owner was last seen leaving, and has not written the row since it was handed over to
-//	          it, nothing has failed                             → row: transfer (Inherit)
+//	          If the owner was last seen leaving, and has not written the row since the hand-over, nothing
+//	          has failed                                         → row: transfer (Inherit)
 //
 // With a deathwatch, the shells of the watchers find at once that the address refuses connections, or answers as another
 // incarnation. That is a proof (proof.go). Each watcher lists the seats, and deletes the seat if it is still there: the
@@ -211,8 +211,8 @@
 //	leave     no shard waits for a request any more, or the drain time is over: hold ends the soft
 //	          contexts of the remaining handlers
 //	give      releases what nobody has requested                 → row: swap (Release)
-//	take      reads the rows that the worker had requested, until their owners have seen that it leaves. A
-//	          row that names it is given back                    → row: swap (Release)
+//	take      reads the rows that the worker had requested, for as long as their owners may not have seen
+//	          that it leaves, and releases a row that names it   → row: swap (Release)
 //	leave     no row is in the name of this worker, or handlers and writes have had the drain time and a
 //	          lease time; then seat gives itself up              → seat: delete (Evict)
 //	draft     of the next planner, whenever a plan is due        → target: delete (DropTarget)
@@ -277,12 +277,12 @@
 //	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns
 //	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
 //	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
-//	        handler after acceptance   twice the slowest answer since the last heartbeat but two, 50 ms to 0.5 s
+//	        handler after acceptance   twice the slowest answer since the third-last heartbeat, 50 ms to 0.5 s
 //	hold    stalled                    Config.StallAfter and 50 ms without a sign
 //	        lingers                    0.5 s after its tenure has ended
 //	leave   waits for successors       D; then D for handlers, and T for writes
-//	        after requests             T/3 and 0.5 s since the seat says that the worker leaves, whether or not the reads
-//	                                   of the requested rows are answered; each is read every T/12, or every 0.5 s
+//	        after requests             T/3 and 0.5 s from when the seat says that the worker leaves, even if reads of the
+//	                                   requested rows fail. Each row is read every T/12, or every 0.5 s if that is less
 //	faults  reported again             after T, then at intervals that double up to an hour
 //	        no plan                    30 s, or 3 T if that is longer
 //	        reserved for another name  T and 2 s

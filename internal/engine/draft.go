@@ -153,10 +153,10 @@ func (d *draft) gather(t *turn, in stage) gathered {
 	return opened
 }
 
-// order notes the writes in their order: first the targets that differ from what was read, then the deletions. Deleted are
-// the targets of workers without a seat, and pages beyond the end of a target. pages are the pages as they were read, whole
-// the targets made of them; both are sorted by worker, as the new targets are. A target that does not differ keeps its
-// revision.
+// order notes the writes in their order: first the targets that differ from those that were read, then the deletions:
+// of the targets of workers without a seat, and of pages beyond the end of a target. pages are the pages as they were
+// read, whole the targets made of them; both are sorted by worker, as the new targets are. A target that does not
+// differ keeps its revision.
 func (d *draft) order(pages, whole []lease.Target) {
 	worker := func(page *lease.Target) lease.Incarnation { return page.Incarnation }
 	var drops []draftWrite

@@ -71,9 +71,9 @@ func (f *fleet) reporter() bool {
 	}) == 0
 }
 
-// lives reports of a worker whether its heartbeats come in time, as this worker has listed them, and nothing proves that
-// it is dead; and whether its seat says that its source or its reads do not answer. A worker that has just been named a
-// watcher has not listed the seats yet, and takes nobody for dead.
+// lives reports whether the listed heartbeats of a worker come in time and nothing proves that it is dead; and whether
+// its seat says that its source or its reads do not answer. A worker that has just been named a watcher has not listed
+// the seats yet, and takes nobody for dead.
 func (f *fleet) lives(inc lease.Incarnation) (lives, blind bool) {
 	if inc == f.seat.me {
 		return true, blinded(f.seat.row.Health)
@@ -115,7 +115,7 @@ func (f *fleet) reserve() time.Duration {
 }
 
 // owner reports whether an owner has a seat, as far as a consistent read shows that began in the step since or later.
-// Of a seat that is gone, it returns whether its worker was last seen leaving.
+// For a seat that is gone, the returned one says only whether its worker was last seen leaving.
 func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, lease.Seat) {
 	if f.watching() {
 		switch p := f.peers.find(inc); {

@@ -63,8 +63,8 @@ func (f *follow) keep(t *turn, me lease.Incarnation, plan lease.Plan) (list bool
 	return r.try.tries >= manyTries
 }
 
-// listed takes a listing of the targets that began when the plan was complete, in place of reads that fail. It reports
-// whether there is a target to follow that was not followed before.
+// listed uses a listing of the targets, which began after the plan was complete, in place of reads that fail. It
+// reports whether there is a target to follow that was not followed before.
 func (f *follow) listed(me lease.Incarnation, all *pages, plan lease.Plan) (adopted bool) {
 	r := &f.reading
 	if r.try.tries < manyTries || plan.Open || r.revision != plan.Revision || slices.Contains(all.broken, me) {
@@ -179,7 +179,7 @@ func (l *shards) follow(
 			continue
 		}
 		if !s.aim.sure {
-			s.row.failed = t.step // for this aim, a listing counts in place of reads that fail if it begins from now on
+			s.row.failed = t.step // for this aim, only a listing that begins from now on replaces reads that fail
 		}
 		if lacked(s.name) {
 			s.row.known = true

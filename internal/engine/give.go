@@ -42,7 +42,7 @@ type giving struct {
 type offer struct {
 	to    lease.Incarnation // empty: the row has no offer
 	since Instant
-	until Instant // until then the handler goes on although the offer was accepted; 0: it was not
+	until Instant // until when the handler goes on after the offer was accepted; 0: it was not accepted
 	torn  bool    // it learnt so by the refusal of a write that may have been stored before
 }
 
@@ -271,9 +271,9 @@ func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Wr
 	return protocol.Release(at, hold, end, t.stamp())
 }
 
-// replaced ends a tenure whose shard another generation has taken over, and reports whether it has ended.
-// If that is the successor to whom the shard was offered, the tenure ends a moment later: its handler cannot commit any
-// more, but the successor's has yet to begin.
+// replaced ends a tenure whose shard has a later generation, and reports whether it has ended. If the successor has
+// accepted the offer, the tenure ends a moment later: its handler can no longer commit, but the successor's has yet to
+// begin.
 func (of *tenure) replaced(t *turn, r *row, handOver time.Duration) (over bool) {
 	at := r.copy.Row()
 	if accepted := of.offer.to != "" && at.Owner.Incarnation == of.offer.to; accepted && !of.wind.returned && !of.wind.cut {

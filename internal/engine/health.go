@@ -54,7 +54,7 @@ var (
 	errAllUnwell = errors.New("three failures in a row, and every worker is unwell: nothing is quarantined")
 )
 
-// A reservedError names the worker for which a shard is reserved, and which the plan does not assign it to.
+// A reservedError says that a shard is reserved for a name, and that the plan assigns it to no worker with that name.
 type reservedError struct{ of lease.Reservation }
 
 func (e reservedError) Error() string {
@@ -263,8 +263,8 @@ func (f *silence) keep(t *turn, all []*shard) {
 func fit(s lease.Seat) bool { return s.Confirmed() && !s.Leaving && s.Health.Unwell == "" }
 
 // atFault reports whether the failures of a shard are its own: there were enough of them, and they
-// were under two workers that are well, or every worker that is well has failed it. died: the death of
-// its owner is one more failure.
+// were under two workers that are well, or every worker that is well has failed it. died: its owner has
+// died, which is one more failure.
 func atFault(at lease.Row, died bool, seats []lease.Seat, most int64) bool {
 	attempts, workers, well, untried := min(at.Attempts(), 1<<62), at.FailedWorkers(), 0, 0
 	if died {

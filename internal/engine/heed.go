@@ -17,7 +17,8 @@ import (
 // A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
 // wishes alone: equally often however many leases it holds, and not at all while it holds none.
 //
-// If these reads fail while heartbeats pass, the session keeps what it holds, and learns of a release when they pass.
+// If these reads fail while heartbeats are stored, the session keeps what it holds. It learns of a release when it can
+// read the wishes again.
 //
 // The operator's command changes the row first, and sets the wish then. A session that commits finds the change also by
 // the refusal of its next commit. One that does not commit writes no row, and finds it by the wish alone.

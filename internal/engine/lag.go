@@ -18,8 +18,8 @@ import (
 //
 // Nothing is written here. A wrong stall costs a move: its worker finds that the plan has given the shard to another.
 //
-// Invariant: stalls are made only from a listing of the rows that began under the present plan, and when the worker had
-// lagged for so long.
+// Invariant: stalls come only from a listing of the rows that began under the present plan, after the worker had lagged
+// for that long.
 
 // mostLag is for how many heartbeat intervals of this worker another may lag: one to see the plan, one to publish that, one
 // to spare.
@@ -34,7 +34,7 @@ type lag struct {
 	stalls   []layout.Stall // sorted
 }
 
-// noteLag notes which workers do not follow the plan, as a listing of the seats shows that is as new as the plan.
+// noteLag notes which workers do not follow the plan, by a listing of the seats that is as new as the plan.
 func (p *peers) noteLag(t *turn, plan *lease.Plan) {
 	for i := range p.all {
 		of := &p.all[i]

@@ -24,9 +24,9 @@ import (
 //
 // Invariant: the seat is given up only when no row is in the name of this worker, or when handlers
 // and writes have had their time.
-// Invariant: a worker that has requested shards first stores on its seat that it leaves, then reads their rows until
-// the owners have seen that, and only then gives up its seat. Otherwise a row could be handed over to a worker
-// without a seat.
+// Invariant: a worker that has requested shards first stores on its seat that it leaves, then reads their rows for as
+// long as the owners may not have seen that, and only then gives up its seat. Otherwise an owner could hand a row over
+// to a worker without a seat.
 
 // A leave is a graceful shutdown. None of its flags is ever reset.
 type leave struct {
@@ -34,7 +34,7 @@ type leave struct {
 	began Instant
 	all   bool    // the worker waits for successors no longer
 	since Instant // since when
-	said  Instant // when it was stored on the seat that the worker leaves; 0: it is not yet. Only a worker notes that.
+	said  Instant // when the seat was stored that says that the worker leaves; 0: not yet. A session does not note it.
 	over  bool    // nothing is left but the seat
 	done  bool
 }
@@ -83,10 +83,9 @@ func (l *leave) finish(t *turn, c *seat, shards *shards) {
 	}
 }
 
-// awaits reports whether an owner may still hand over a shard that this worker had requested: it may not have seen
-// yet that this worker leaves, and so requests nothing. Meanwhile shard.watchLeft reads the row, and a row that names
-// this worker is given back. The time counts from when the seat said so, whether or not the table answers these
-// reads.
+// awaits reports whether an owner may still hand over a shard that this worker had requested, because it may not have
+// seen that this worker leaves. Meanwhile shard.watchLeft reads the rows, and this worker releases a row that names it.
+// The time counts from when the seat says that it leaves, whether or not the table answers these reads.
 func (l *leave) awaits(t *turn) bool { return l.said == 0 || t.now.Mono < l.said.Add(noticed(t)) }
 
 // expected reports whether a shard of this worker is expected by another: until a plan knows
@@ -107,8 +106,8 @@ func (f *fleet) expected(target *follow, l *shards) bool {
 	return slices.ContainsFunc(l.all, func(s *shard) bool { return s.t != nil && s.aim.given })
 }
 
-// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim, and if
-// the worker awaits that, the owner of a shard that it had requested may hand it over. It is called in every step of
+// named reports whether a row is in the name of this worker, or may come to be: an open write may be a claim, and while
+// the worker awaits hand-overs, an owner may hand over a shard that it had requested. named is called in every step of
 // a shutdown, so it begins with the shard that it found last.
 func (l *shards) named(me lease.Incarnation, awaits bool) bool {
 	for range l.all {

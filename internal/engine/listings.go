@@ -126,10 +126,10 @@ func (e *Engine) listed(in Listed) {
 	}
 }
 
-// sawSeats takes a listing of the seats, with the plan and the wishes. Four parts learn from it: owners, which of the seats
-// that they look for are there; peers, who is alive; watch and duty, the plan; and the shards, what other workers request. If
-// this worker does not watch, or the listing is only a part, peers learn less. A listing that may lag behind proves nothing
-// gone, so it counts as sent in step 0.
+// sawSeats takes a listing of the seats, with the plan and the wishes. From it owners learn which of the seats that
+// they look for are there; peers, which workers are alive; watch and duty, the plan; and the shards, what other workers
+// request. Peers learn less if this worker does not watch, or if the listing is only a part. A listing that may lag
+// behind does not prove that a seat is gone, so it counts as sent in step 0.
 func (e *Engine) sawSeats(in Listed) {
 	e.watch.check = true
 	t, r := &e.turn, &e.reads.seats

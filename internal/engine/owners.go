@@ -82,12 +82,12 @@ func (o *owners) know(inc lease.Incarnation) *ownerRead {
 
 const (
 	seatsInUnit = 12 // about how many seats a read unit of a listing has
-	manyTries   = 4  // after how many failed reads of a seat all seats are listed instead: only single reads may be denied
+	manyTries   = 4  // after how many failed reads of a record all are listed instead: only single reads may be denied
 )
 
-// keep reads the seats that were asked for in this step. If a listing of all seats costs less, as for a newcomer that
-// is to have a shard of each worker, or if single reads fail, it reports that one is wanted that begins from now on.
-// watching: this worker lists the seats anyway, eventually consistent. members: so many workers the plan has.
+// keep reads the seats that were asked for in this step. It reports whether a listing of all seats, begun from now on,
+// is wanted instead: it costs less, as for a newcomer that is to have a shard of each worker, or single reads fail.
+// watching: this worker lists the seats anyway, eventually consistent. members: the number of workers in the plan.
 func (o *owners) keep(t *turn, watching bool, members int64) (list bool) {
 	n := int64(0)
 	for i := range o.all {
@@ -183,8 +183,8 @@ func (o *owners) look(t *turn, inc lease.Incarnation, pace time.Duration) {
 	}
 }
 
-// lookAll is look for several workers. It reports whether all seats have to be listed: one of these workers is not known,
-// or its seat cannot be read by itself.
+// lookAll is look for several workers. It reports whether all seats have to be listed, because one of these workers is
+// not known, or its seat cannot be read by itself.
 func (o *owners) lookAll(t *turn, of []lease.Incarnation, pace time.Duration) (list bool) {
 	for _, inc := range of {
 		if inc == "" {

@@ -34,7 +34,7 @@ import (
 // spoiltFor is how many lease times an unreadable seat may stand still. Sessions use it too (wait.go).
 const spoiltFor = 10
 
-// mostLeft is how many workers are remembered that have left.
+// mostLeft is how many of the workers that have left are remembered.
 const mostLeft = 64
 
 // Peers are the seats of the other workers, sorted by incarnation.
@@ -45,7 +45,7 @@ type peers struct {
 	seen    Instant // when they were last listed; 0: not since this worker watches
 	begun   order   // the step in which the last consistent listing was sent; 0: there was none
 	evicted []deadSeat
-	left    []lease.Incarnation // the last that have gone as leaving workers do, oldest first
+	left    []lease.Incarnation // the latest workers that are gone and were last seen leaving, oldest first
 	mute    bool                // the last listing could not read this worker's own seat
 	turned  order               // the step in which this list was made or changed; 0: it is not the list of a watcher
 }
@@ -78,7 +78,7 @@ type peer struct {
 	proof      error // why the eviction that was sent does not wait for the lease time; nil: it has
 }
 
-// leaves reports whether the worker leaves, and is not late: its seat goes because it gives it up.
+// leaves reports whether the worker leaves and is not late: when its seat is gone, the worker has given it up.
 func (p *peer) leaves() bool { return p.seat.Leaving && !p.suspect }
 
 // name returns the name of its worker, as far as it is known.

@@ -28,7 +28,7 @@ type reads struct {
 	seats, rows, targets read
 	plan                 read             // of a worker that does not watch
 	away                 time.Duration    // how long the quickest answer of the table took
-	slow                 [3]time.Duration // the slowest answer since the last heartbeat, and between those before it
+	slow                 [3]time.Duration // the slowest: since the last heartbeat, and in the two intervals before
 	moving               Instant          // since when shards of this worker are in moves; 0: none is
 	wished               lease.WriteID    // the wishes that the latest target was made from
 	expects              Instant          // until when to look for requests, after new wishes gave shards of this worker to others
@@ -111,20 +111,21 @@ func (r *read) answered(t *turn, away, most time.Duration, err error) bool {
 	return true
 }
 
-// near notes how long an answer took, to a heartbeat or to a listing of the seats. The quickest one tells how far away the
-// table is, the slowest recent one how late an answer may be.
+// near notes how long the answer to a heartbeat, or to a listing of the seats, took. The quickest one shows how far
+// away the table is, the slowest recent one how late an answer may be.
 func (l *reads) near(took time.Duration) {
 	l.away, l.slow[0] = min(cmp.Or(l.away, took), took), max(l.slow[0], took)
 }
 
-// age is called when a heartbeat is stored. Answers from before the last three heartbeats are not recent any more.
+// age is called when a heartbeat is stored. From then on, answers from before the third-last heartbeat do not count.
 func (l *reads) age() {
 	copy(l.slow[1:], l.slow[:])
 	l.slow[0] = 0
 }
 
-// handOver returns how long the handler of an owner goes on after its offer was accepted. The successor learns of it at
-// the same time and has yet to call its own handler. Its answers may take as long as those of this worker.
+// handOver returns how long the handler of an owner goes on after its offer was accepted. The successor learns that at
+// about the same time, and has yet to call its own handler. The table may answer it as slowly as it answers this
+// worker.
 func (l *reads) handOver() time.Duration {
 	return min(max(2*slices.Max(l.slow[:]), leastHandOver), mostHandOver)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A write of a holder is refused, and what the table has instead no other worker can have written.
+// A write of a holder is refused, and no other worker can have written the row that the table has instead.
 
 // rewrite gives the row of shard-000 another past than it had, as somebody may by hand: it was made, claimed, unless the
 // owner is zero, and committed so many times. The first generation is that of the former row. The judge would object to all

@@ -40,9 +40,9 @@ type rowRead struct {
 	answered Instant // when a read of the row last ended, also with an error
 	reading  serial  // the number of that read
 	try      retry   // paces the reads
-	unread   Instant // since when reads of it fail; 0: the last one was answered
-	failed   order   // the step in which the first of these was sent
-	listed   Instant // when a listing last showed what these would have
+	unread   Instant // since when reads of the row fail; 0: the last one was answered
+	failed   order   // the step in which the first of these failing reads was sent
+	listed   Instant // when a listing last showed the row in their place
 	probed   Instant // when a write was last sent in place of a read: see shard.reach
 	parent   bool    // it is read for a child that waits for this shard
 	look     order   // the step since which it is read because a command has changed it; 0: it is not

@@ -48,7 +48,7 @@ type aim struct {
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	rest   Instant // this worker does not claim it before
 	paused Instant // this worker does not request it before
-	left   Instant // when this worker ceased to request it: its owner may hand it over all the same; 0: it did not
+	left   Instant // when this worker ceased to request it, although its owner may still hand it over; 0: it did not
 	early  int64   // tenures in a row that its handler gave up without progress
 }
 
@@ -60,7 +60,7 @@ type self struct {
 	leaving bool    // it shuts down
 	release bool    // it waits no longer for others to request its shards
 	since   Instant // since when
-	said    Instant // when it was stored on its seat that it shuts down; 0: it is not yet
+	said    Instant // when the seat was stored that says that it shuts down; 0: not yet
 
 	// Of a worker alone.
 	unlisted bool          // its source has ceased to list this shard, which it holds
@@ -90,7 +90,7 @@ type happened struct {
 	removed   bool              // this worker has made its row a tombstone
 	declined  bool              // this worker declines it
 	late      Instant           // since when its commits are late; 0: they are not
-	kept      Instant           // since when a reservation keeps this worker from it; 0: none does for long
+	kept      Instant           // since when a reservation keeps this worker from it; 0: none does, or not for long
 	succeeded bool              // the table has accepted a checkpoint, or the handler has called Progress
 	tried     bool              // a worker that is unwell tries it
 	served    lease.Incarnation // the owner that has begun to serve the requests of this worker; empty: none has
@@ -182,8 +182,8 @@ func (s *shard) saw(t *turn, at lease.Row) {
 	}
 }
 
-// listed notes that a listing that was sent in the step begun shows the row, or that there is none. If reads of the row
-// fail, it takes their place.
+// listed notes that a listing, which was sent in the step begun, shows the row or that there is none. If reads of the
+// row fail, the listing replaces them.
 func (s *shard) listed(t *turn, begun order) {
 	if r := &s.row; r.unread > 0 && begun >= r.failed && !r.malformed {
 		r.listed, r.known, s.aim.sure = t.now.Mono, true, true
@@ -299,7 +299,7 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 			return // a tombstone
 		}
 		// The copy never goes back, so another one is needed for a row that is behind it. The plan has not changed: no other
-		// worker would take the shard.
+		// worker would claim the shard.
 		mine := s.aim.mine
 		s.forget(t, s.mine(), a.Row)
 		s.aim.mine = mine

@@ -212,9 +212,9 @@ func (s *shard) lineage() []string {
 	return s.parents
 }
 
-// claim takes a shard that nobody holds, or whose owner has no seat any more. died: that is a failed attempt, unless
-// the owner was leaving and never started the shard. If the shard has failed too often and the failures are its own,
-// claim quarantines it instead.
+// claim takes a shard that nobody holds, or whose owner has no seat any more. died: the owner has died, which is a
+// failed attempt; false if the owner was leaving and never started the shard. If the shard has failed too often and the
+// failures are its own, claim quarantines it instead.
 //
 // A claim begins a new generation: once it is stored, no write of an earlier owner is. A crash before this worker
 // reads the answer leaves a row in its name without a handler.
@@ -267,7 +267,7 @@ func (r *row) claimable(t *turn) Instant {
 }
 
 // reserved returns until when a released shard is reserved for another worker or session, or for nobody; 0: it is not
-// reserved. The end of what is reserved for a name is also computed from the wall clock, for a process that starts again
+// reserved. The end of a reservation for a name is also computed from the wall clock, for a process that starts again
 // and again: such a process would never see a whole reservation pass.
 //
 // Invariant: for this process a reservation ends at the latest when Reservation.Delay and Reservation.Lasts have passed
@@ -283,12 +283,12 @@ func (r *row) reserved(t *turn) Instant {
 	return until
 }
 
-// keptFor is how much longer than a lease time a shard is kept from its worker before that is a fault. If there is a worker
-// with the name for which the shard is reserved, the next plan assigns the shard to that one.
+// keptFor is for how much longer than a lease time a reservation may keep a shard from its worker before that is a
+// fault. If there is a worker with the reserved name, the next plan assigns the shard to that one.
 const keptFor = 2 * time.Second
 
 // kept returns since when a reservation for another name keeps this worker from a shard that the plan assigns to it; 0:
-// none does, or not for long. It may be that no worker has the name.
+// none does, or not for long. Perhaps no worker has the name.
 func (s *shard) kept(t *turn) Instant {
 	of := s.row.copy.Row().Reserved
 	if !s.aim.mine || of.For == "" || of.For == t.cfg.Name || s.reserved(t) <= t.now.Mono || s.before(t, s.row.since.Add(t.cfg.TTL+keptFor)) {
@@ -297,7 +297,7 @@ func (s *shard) kept(t *turn) Instant {
 	return s.row.since
 }
 
-// delayed returns until when the lock delay lasts that a command has left in the row; 0: it has left none.
+// delayed returns until when the lock delay that a command has left in the row lasts; 0: no command has left one.
 func (r *row) delayed() Instant {
 	if delay := r.copy.Row().Reserved.Delay; delay > 0 {
 		return r.since.Add(delay)
@@ -356,7 +356,7 @@ func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
 		s.at(t, t.now.Mono)
 	// A move is under way, or this worker pauses, or has no room: the end of another move makes some.
 	case s.ask != nil, s.before(t, s.aim.paused), !w.room:
-	// Nobody would process the shard from when it is handed over until this worker reads so.
+	// Reads of the row fail: nobody would process the shard from the hand-over until this worker reads of it.
 	case s.row.unread > 0:
 		s.get(t)
 	// The strategy is asked once. Its terms stay those of this move.
@@ -441,9 +441,9 @@ func (s *shard) watchRow(t *turn, w self, a *ask, notice time.Duration) {
 	s.reach(t, w)
 }
 
-// reach reads the row of a shard that its owner may have handed over to this worker. While reads of it fail, a takeover is
-// sent once per lease time, as if the owner had offered the shard. If the owner has not, the table refuses it, and the
-// refusal shows the row: perhaps it names this worker.
+// reach reads the row of a shard that its owner may have handed over to this worker. While reads of the row fail, reach
+// sends a takeover once per lease time, as if the owner had offered the shard. If the owner has not, the table refuses
+// the takeover, and the refusal shows the row, which may name this worker.
 func (s *shard) reach(t *turn, w self) {
 	r := &s.row
 	if r.unread == 0 || w.leaving || t.now.Mono < max(r.unread, r.probed).Add(t.cfg.TTL) {

@@ -14,8 +14,8 @@ import (
 
 // The table does not answer some calls of a worker.
 
-// TestOneWriteAtATime: the writes of one kind of record fail, and each only after longer than the pause until the next one
-// is due. No worker has two of one record under way (member.oneAtATime), and all go on.
+// TestOneWriteAtATime: the writes of one kind of record fail, each so slowly that the next one is due before. No worker
+// has two writes of one record under way (member.oneAtATime), and all go on.
 func TestOneWriteAtATime(t *testing.T) {
 	for kind, after := range map[lease.Kind]time.Duration{
 		lease.KindLease: 5 * time.Second, lease.KindSeat: 2 * time.Second, lease.KindPlan: 2 * beat, lease.KindTarget: 5 * time.Second, lease.KindWishes: 5 * time.Second,
@@ -156,7 +156,7 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestASlowStoreIsReported: the judgement of the shell is reported once, and its end.
+// TestASlowStoreIsReported: the shell finds the store slow. That is reported once, and its end too.
 func TestASlowStoreIsReported(t *testing.T) {
 	f := newFleet(t, 1, 1, rebalance.Eager)
 	n, slow := f.nodes[0], errors.New("answers take too long")

@@ -20,11 +20,11 @@ import (
 // give it to others. It keeps what it holds.
 //
 // Reads of single records and listings fail apart, because a policy may deny only one of them. If single reads fail, the
-// records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. If a
-// worker's check whether the table is the recorded one fails, the worker may claim nothing, so plans have to know.
+// records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. While
+// the worker cannot check whether the table is the recorded one, it may claim nothing, so plans have to know that too.
 //
-// Invariant: single reads count as such a fault only while no listing of that kind passes. If one does, it has shown what
-// the reads would have.
+// Invariant: single reads that fail count only while no listing of that kind passes. A listing that passes has shown
+// what the reads would have.
 
 // unreadFor is for how many heartbeat intervals no read of one kind passes before that is a fault.
 const unreadFor = 3
@@ -37,7 +37,7 @@ type unread struct {
 	fault
 	singles failing
 	lists   failing
-	table   Instant // the same for the check of the table
+	table   Instant // since when no check of the table has passed; 0: the last one has
 	probed  Instant // when the target was last read for this
 	again   Instant // not before are the rows listed for this again
 }

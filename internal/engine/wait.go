@@ -34,9 +34,9 @@ import (
 //
 // Invariant: a lease is taken from its owner only if a consistent read that began after the row was
 // read, or the deletion itself, has shown that the owner has no seat.
-// Invariant: the lock delay counts from when this session has first seen that the owner has no seat, or that a command
-// took the lease from it, whether or not a caller has waited since. Either was so before, so the delay is perhaps longer
-// and never shorter.
+// Invariant: the lock delay counts from when this session first saw that the owner has no seat, or that a command took
+// the lease from it, whether or not a caller has waited since. The loss was earlier, so the delay may be longer and is
+// never shorter.
 // Invariant: a seat is evicted only after this session has itself seen its heartbeat counter stand
 // still for the seat's lease time. One that cannot be read is a sign of life as long as it changes: it is
 // evicted when nobody has written it for ten times the longest lease time that this session knows.
@@ -117,8 +117,8 @@ func (s *shard) contend(t *turn, w waiter) {
 		s.send(t, claiming, wr, err)
 	case at.Removed:
 		s.claimAs(t, protocol.ReviveHeld, w)
-	// A free lease may be reserved: an operator has given it to another session for a time, or the lock delay lasts of the
-	// holder from which an operator took it.
+	// A free lease may be reserved: an operator has given it to another session for a time, or the lock delay of the
+	// holder from which an operator took it is not over.
 	case at.Finished || at.Quarantined || at.Owner.IsZero() && s.before(t, s.reserved(t)):
 		s.putOff(t, t.now.Mono < s.row.delayed())
 	case at.Owner.IsZero():
@@ -354,7 +354,7 @@ func (l *shards) forgetDone(t *turn) {
 	})
 }
 
-// lossSeen returns from when the lock delay counts of a holder that has lost the lease; 0: there is no such delay.
+// lossSeen returns from when the lock delay of a holder that has lost the lease counts; 0: there is no such delay.
 func (r *row) lossSeen() Instant {
 	switch at := r.copy.Row(); {
 	case at.Reserved.Delay > 0:

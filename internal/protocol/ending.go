@@ -3,7 +3,7 @@ package protocol
 import "github.com/shardlease/shardlease-go/shardlease/lease"
 
 // An Ending is how the tenure before a change of hands ended. Code that treats several reasons alike asks for their ending,
-// so a new reason is sorted into one only here.
+// so a new reason gets its ending here and nowhere else.
 type Ending uint8
 
 // The endings. A reason that only a newer version knows has the ending 0.

@@ -111,8 +111,8 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	}
 }
 
-// TestUntouched: only a row that the owner before has handed over, and that its owner has not written since, was
-// perhaps never started.
+// TestUntouched: a shard may never have been started only if the previous owner has handed its row over, and the new
+// owner has not written the row since.
 func TestUntouched(t *testing.T) {
 	a := fixture.Held(t, "a")
 	yield := func(to lease.Owner, reason lease.Reason) lease.Row {

@@ -73,10 +73,10 @@ type Command struct {
 	Note string // why; the row keeps its first lease.MaxNote bytes
 	Free bool   // of Rewind: a quarantined shard may be claimed afterwards
 
-	NoDelay bool // of ForceRelease and Reassign: the lock delay of the owner ends with its generation
+	NoDelay bool // of ForceRelease and Reassign: they leave no lock delay in the row
 }
 
-// delay returns the lock delay that the command leaves in r: that of its owner, or that which an earlier command has left.
+// delay returns the lock delay that the command leaves in r: its owner's, or the one that an earlier command has left.
 func (c Command) delay(r lease.Row) time.Duration {
 	if c.NoDelay {
 		return 0
@@ -147,7 +147,7 @@ func Recover(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 }
 
 // Inherit is Recover for a row that was handed over to a worker that was leaving. That worker has
-// never started the shard, so no failed attempt is counted. The caller has to prove what Recover
+// never started the shard, so Inherit counts no failed attempt. The caller has to prove what Recover
 // demands, that the owner was last seen leaving, and that the row is [Untouched].
 func Inherit(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	if err := heldByOther(r, "inherit", by.Incarnation); err != nil {
@@ -186,8 +186,8 @@ func Take(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	return handOver(r, lease.OpTransfer, by, lease.Transfer{Reason: lease.ReasonHandoff, By: by.Name, Mode: rebalance.Cooperative}, s, nil)
 }
 
-// Reach is Take of a row that cannot be read, as if its owner had offered the shard. Unless the owner has, the store refuses
-// it, and the refusal contains the row as it stands.
+// Reach is Take of a row that cannot be read, as if its owner had offered the shard. If the owner has not, the store
+// refuses the write, and the refusal contains the row as it stands.
 func Reach(r lease.Row, by lease.Owner, s Stamp) (lease.Write, error) {
 	r.OfferedTo = by.Incarnation
 	return Take(r, by, s)

@@ -13,8 +13,8 @@ import (
 // Unread is why a worker is unwell whose heartbeats are stored and whose reads of the table fail.
 const Unread = "reads of the table fail"
 
-// CannotRead reports whether a worker is unwell for that reason. Only a seat that says so carries the reason, so a settled
-// seat pays nothing for it.
+// CannotRead reports whether a worker is unwell for that reason. Only the seat of an unwell worker carries a reason, so
+// no other seat becomes larger.
 func CannotRead(h lease.Health) bool { return h.Unwell == Unread }
 
 // Sit creates a seat. The seat is confirmed by its first heartbeat.

@@ -44,9 +44,9 @@ const (
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
 	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
-	Full                        // no worker has room for some shards, or some are reserved for a name that no worker has; one worker reports it
+	Full                        // no worker has room for some shards, or some are reserved for a name that no worker has
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
-	Unwell                      // the handlers of this worker fail, and it gets only trials; or its reads of the table fail, and it gets nothing
+	Unwell                      // handlers of this worker fail: it gets only trials; or its reads fail: it gets nothing
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
 	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
@@ -105,20 +105,20 @@ type Event struct {
 	// Gap, of Started: for how long nobody processed the shard in an eager move,
 	// by the wall clocks of two workers.
 	Gap time.Duration
-	// Delay, of Started, and Continued, of Ended, tell what a cooperative move has cost. Both count from
+	// Delay, of Started, and Continued, of Ended, show what a cooperative move has cost. Both count from
 	// the moment at which the successor took the shard over (Transfer.At): Delay until the successor's handler was
-	// called, Continued until the owner's handler had returned. If Continued is longer, both handlers have
-	// processed the shard for the difference; if Delay is longer, nobody has. Continued is by the wall clocks of
-	// two workers, and is also set if another worker has taken the shard over without a move.
+	// called, Continued until the owner's handler had returned. If Continued is longer, both handlers ran for
+	// the difference; if Delay is longer, none did. Continued is by the wall clocks of two workers, and is
+	// also set if another worker took the shard over without a move.
 	Delay     time.Duration
 	Continued time.Duration
 	Took      time.Duration // of Ended: how long the tenure lasted
 	Drained   time.Duration // of Ended: how long the handler took to wind down
 	Pending   uint64        // of Ended: how many marks were never accepted
 
-	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault,
-	// Restored, CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when it
-	// begins, a lease time later, then at intervals that double up to an hour, and when it ends.
+	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault, Restored,
+	// CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when
+	// it begins, a lease time later, then at intervals that double up to an hour, and when it ends.
 	// One event reports it for all shards of this worker that it concerns; Full is about shards
 	// that no worker has or may claim, and Unlisted about those of all workers. Malformed has Lasted and Over
 	// too, and its Err says why the record cannot be read. One event reports one record, at the listings

@@ -125,8 +125,8 @@ func (f *findings) group() {
 	f.leaseTimes()
 }
 
-// leaseTimes reports different lease times. A crash of the worker with the longest one costs most: until then nobody evicts
-// it. While it has missed its own heartbeat, its shards may wait already.
+// leaseTimes reports different lease times. A crash of the worker with the longest one costs most: for that long nobody
+// evicts it. If a worker has missed its own heartbeat, its shards may already wait.
 func (f *findings) leaseTimes() {
 	if len(f.alive) == 0 {
 		return
@@ -149,8 +149,8 @@ func (f *findings) leaseTimes() {
 	}
 }
 
-// exhausted reports numbers that have reached their end, which happens only if somebody writes them by hand. Then no store
-// accepts the write that would have the next one.
+// exhausted reports numbers that have reached their end, which happens only if somebody writes them by hand. There is
+// no next number for another write.
 func (f *findings) exhausted() {
 	if p := f.Plan; p != nil && p.Revision == math.MaxInt64 {
 		f.warn(CodePlanStale, slog.LevelError, "", fmt.Sprintf("no worker can make another plan: revision %d is the highest number.", p.Revision),
@@ -261,8 +261,8 @@ func (f *findings) wishes() {
 	}
 }
 
-// roomless returns for how many shards no worker has room. The number of the plan was not checked when it was read: somebody
-// may have written it by hand. Then only the examples count, which at least are names.
+// roomless returns for how many shards no worker has room. Nothing has checked the number in the plan, which somebody
+// may have written by hand. If it is too high, only the examples count, which at least are names.
 func (f *findings) roomless(p *lease.Plan) string {
 	if p.Unplaced > max(p.Shards, int64(len(f.Shards)+len(p.Examples))) {
 		return fmt.Sprintf("%s (the plan says %d, and knows %d)", many(len(p.Examples), "shard"), p.Unplaced, p.Shards)

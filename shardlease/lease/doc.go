@@ -184,7 +184,7 @@
 //     make progress under others; or its reads of the table fail.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin.
 //   - move, handoff: the planned change of hands between two live workers.
-//   - mode: eager (a gap, no overlap) or cooperative (an overlap, no gap).
+//   - mode: eager (a gap, no overlap) or cooperative (an overlap, usually no gap).
 //   - terms: mode, drain time, what follows the drain time, and preparation time of one move;
 //     the request states them.
 //   - request: the successor's wish for a shard, on its seat; its stored name is wants.

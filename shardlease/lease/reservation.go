@@ -46,7 +46,7 @@ func (r Reservation) Validate() error {
 }
 
 // validateReservation returns an error if the row has a reservation and the last change of hands was not a
-// command that makes such a one.
+// command that makes such a reservation.
 func (r Row) validateReservation() error {
 	if r.Reserved.IsZero() {
 		return nil

@@ -178,8 +178,8 @@ func outdatedCommandIsRefused(b *bench) {
 	}
 }
 
-// reservationEnds: a reservation is stored with the release that makes it, with the lock delay of the owner, and removed by each next change
-// of hands. No store refuses a claim because of it. A late copy of the command does not bring it back.
+// reservationEnds: a release stores a reservation, with the lock delay of the owner, and the next change of hands
+// removes it. No store refuses a claim because of it. A late copy of the command does not bring it back.
 func reservationEnds(b *bench) {
 	for name, next := range map[string]func(lease.Row, protocol.Command) (lease.Write, error){
 		"claim by another": func(r lease.Row, _ protocol.Command) (lease.Write, error) {

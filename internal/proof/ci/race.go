@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// calm are packages that start no goroutine and import no package that does: TestCalmPackages checks that. The race detector
-// makes their tests ten times slower and has nothing to find there but what tests that run side by side may share, so only the
-// nightly run uses it.
+// calm are packages that start no goroutine and import no package that does: TestCalmPackages checks that. The race
+// detector makes their tests ten times slower, and can find nothing there except data that parallel tests share, so
+// only the nightly run uses it.
 var calm = []string{
 	"internal/digest", "internal/engine", "internal/handoff", "internal/proof/docs", "internal/proof/draw", "internal/proof/explore",
 	"internal/proof/imports", "internal/proof/judge", "internal/proof/mutants", "internal/proof/scale", "internal/proof/storm",

@@ -48,7 +48,8 @@ const realTime = "^(TestWorkerLife|TestOutageOnDynamoDB|TestLateCommitIsRefusedB
 // streams are the consumers of examples.
 var streams = []string{"kinesis", "dynamodbstreams"}
 
-// sampled are the packages of the root module whose full size has found no fault. Only the nightly run has it.
+// sampled are the packages of the root module in which tests at full size have found no fault. Only the nightly run has
+// that size.
 var sampled = []string{transitions, interleaved, engines, releases, "./dynamostore", "./rebalance", "./shardlease"}
 
 // fast returns the steps that must pass for a pull request.
@@ -326,7 +327,7 @@ func only(lines string) *regexp.Regexp { return regexp.MustCompile(lines) }
 var results = only(`^([^=]|=[^=]|==[^=]|===[^ ])`)
 
 // consumers returns a step that runs the tests of the consumers on local servers, also those of their sinks, which are
-// skipped without these servers. Of the streams in turn it also runs the consumer end to end.
+// skipped without these servers. For the streams in turn it also runs the consumer end to end.
 func consumers(turn ...string) step {
 	return inEach("the consumers on local servers, end to end: "+strings.Join(turn, ", "), streams, func(out io.Writer, stream string) error {
 		args := []string{"./run-local", "go", "test", "-count=1", "-vet=off", "-p", "1", "-timeout", "10m", "-v"}

@@ -21,8 +21,8 @@ import (
 //	exclusive  No tenure starts while another living session trusts in an earlier tenure, unless an operator's
 //	           command has ended the earlier one. No session holds a lease after it has stopped trusting in its seat.
 //	answers    A Start answers the call that waits. Only a call that does not wait for a holder is refused.
-//	reserved   Nobody else gets a reserved lease until the reservation has ended, and nobody gets one before the
-//	           lock delay has passed of the holder that a command took it from.
+//	reserved   Nobody else gets a reserved lease until the reservation has ended, and nobody gets a lease that a
+//	           command took from its holder before the lock delay of that holder has passed.
 type promises struct {
 	requests   judge.Requests
 	seats      judge.Seats           // that were deleted
@@ -97,8 +97,9 @@ func (w *state) acceptedRow(a judge.Accepted) {
 	}
 }
 
-// checkLeft checks that no row is handed over to a worker that has left, and that no row counts the leave of its
-// owner as a failed attempt. A worker that has left has given up its seat by itself, and no call was late.
+// checkLeft checks that no row is handed over to a worker that has left, and that no row counts the leave of its owner
+// as a failed attempt. It checks only stories in which a worker without a seat has given it up itself, and no call is
+// late.
 func (w *state) checkLeft(a judge.Accepted) {
 	left := func(of lease.Owner) bool {
 		if of.IsZero() || !w.seats[of.Incarnation].Gone {

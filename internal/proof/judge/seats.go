@@ -31,7 +31,7 @@ func (s Seats) Wrote(w lease.Write, by any, now time.Duration, clocks Clocks, ex
 	old, _ := w.Old.(lease.Seat)
 	if next, ok := w.Next.(lease.Seat); ok {
 		of.Written = now
-		if of.By != by { // who may be of a build that does not know all attributes of the seat
+		if of.By != by { // the writer may be of a build that does not know all attributes of the seat
 			return fmt.Errorf("%v wrote the seat %v of %v", by, inc, of.By)
 		}
 		if next.Revision < old.Revision {

@@ -1,6 +1,6 @@
 package mutants
 
-// answerMutants break the rules for answers that come seldom.
+// answerMutants break the rules for rare answers.
 func answerMutants() []mutant {
 	return []mutant{
 		// A refusal shows that somebody has written by hand, or that the table went back.
@@ -45,7 +45,7 @@ func answerMutants() []mutant {
 		{"another fault of the source is reported at once", "internal/engine.faults.sourced",
 			never("plainwords"), inEngine, "TestAnotherFaultOfTheSource"},
 
-		// Moves end in a way that is seldom.
+		// Moves end in a rare way.
 		{"a successor waits for no stalled handler", "internal/engine.tenure.stall",
 			swap(`wind.cause, wind.since = event.CauseStalled, t.now.Mono`, `_ = wind`), inEngine, "TestASuccessorWaitsForNoStalledHandler"},
 		{"a stop limits a move", "internal/engine.tenure.drainTerms",

@@ -73,7 +73,7 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 // always is the check of a command whose flags need none.
 func always() (how, to string, err error) { return "", "", nil }
 
-// delayed returns what a change adds for rows of which it has kept a lock delay.
+// delayed returns what the command prints about the lock delay that it has left in these rows.
 func delayed(rows ...lease.Row) string {
 	longest := time.Duration(0)
 	for _, row := range rows {

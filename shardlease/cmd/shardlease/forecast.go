@@ -19,7 +19,7 @@ import (
 //
 // Some things only the worker that plans knows: which shards its source lists, their weights, the limit in its own seat if
 // nobody can read that, which workers have lagged for so long that others get their free shards, and its planner,
-// if that is none of the library: the library has only rebalance.Even.
+// if that is not rebalance.Even, the only one of the library.
 
 // A forecast is where every shard is and should be.
 type forecast struct {

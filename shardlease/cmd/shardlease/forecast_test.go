@@ -195,7 +195,7 @@ func (g *group) forecast(before *lease.Plan, stalls bool) *forecast {
 	return f.layOut(s)
 }
 
-// compare holds the stored targets against the forecasts: they must be as one of them.
+// compare checks that the stored targets are those of one of the forecasts.
 func (g *group) compare(plan lease.Plan) {
 	g.t.Helper()
 	g.compared++
@@ -345,8 +345,8 @@ func (g *group) settle() {
 		last, f := g.opened, g.forecast(nil, false)
 		g.Run(while)
 		if g.opened == last {
-			// Workers notice only when they plan that a target cannot be read. One that does not follow the plan has not yet what it
-			// should have.
+			// Workers notice only when they plan that a target cannot be read. A worker that does not follow the plan does not
+			// hold yet what it should.
 			if len(f.Broken) == 0 && len(g.running()) > 0 && !g.lags() {
 				g.rests(f)
 			}
