@@ -67,6 +67,9 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 		if done || n == attempts {
 			return out, err
 		}
+		if n == 1 && s.opening {
+			s.options.Logger.WarnContext(ctx, "the lease table is busy or does not answer, and Open tries again", "table", s.table, "err", err)
+		}
 		if met == nil || ctx.Err() == nil {
 			met = err
 		}

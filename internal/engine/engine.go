@@ -58,14 +58,18 @@ func (e *Engine) take(in Input) {
 	case Listed:
 		e.listed(in)
 	case Got:
-		e.faults.unread.got(t, in.Key.Kind, in.Err)
+		if in.Err == nil || in.Key.Kind != lease.KindTarget || e.follow.awaits(in) { // otherwise a listing has replaced it
+			e.faults.unread.got(t, in.Key.Kind, in.Err)
+		}
 		e.got(in)
 	case Settled:
 		e.settled(in)
 	// Shards and plans may have waited for the proof that the table is the one it was.
 	case Verified:
 		e.watch.check = true
-		e.faults.unread.verified(t, in.Err)
+		if e.seat.table.awaits(in) {
+			e.faults.unread.verified(t, in.Err)
+		}
 		e.common.take(e, &e.seat, in)
 	case Source:
 		e.sourced(in)

@@ -123,14 +123,20 @@ func (f *fleet) owner(t *turn, inc lease.Incarnation, since order) (ownerState, 
 		case p != nil && (p.unreadable || p.seat.Confirmed()):
 			return alive, p.seat
 		case f.peers.begun >= since:
-			return gone, lease.Seat{Says: lease.Says{Leaving: f.peers.hasLeft(inc)}}
+			return gone, lease.Seat{Says: lease.Says{Leaving: f.hasLeft(inc)}}
 		}
 	}
 	state, seat := f.owners.owner(t, inc, since)
-	if state == gone && f.watching() {
-		seat.Leaving = f.peers.hasLeft(inc)
+	if state == gone {
+		seat.Leaving = f.hasLeft(inc)
 	}
 	return state, seat
+}
+
+// hasLeft reports whether a worker has given up its seat by itself. Only a watcher knows that, and only if nothing proves
+// that the worker is dead.
+func (f *fleet) hasLeft(inc lease.Incarnation) bool {
+	return f.watching() && f.peers.hasLeft(inc) && f.proofs.of(inc) == nil
 }
 
 // dated reports whether the seats were listed before the plan, and have workers that the plan lacks: it may be

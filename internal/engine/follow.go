@@ -83,11 +83,14 @@ func (f *follow) listed(me lease.Incarnation, all *pages, plan lease.Plan) (adop
 	return ok && f.adopt(r.revision, whole, 0)
 }
 
+// awaits reports whether this answers the read that is under way.
+func (f *follow) awaits(in Got) bool { return f.reading.try.sent && serial(in.Read) == f.reading.read }
+
 // got takes the answer to the read of one page, and reports whether there is a target to follow
 // that was not followed before.
 func (f *follow) got(t *turn, in Got) (adopted bool) {
 	r := &f.reading
-	if !r.try.sent || serial(in.Read) != r.read {
+	if !f.awaits(in) {
 		return false
 	}
 	if in.Err != nil && !malformed(in.Err) {

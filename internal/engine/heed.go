@@ -17,8 +17,8 @@ import (
 // A worker finds the wishes in its listings of the seats. A session lists nothing. It reads the record of the
 // wishes alone: equally often however many leases it holds, and not at all while it holds none.
 //
-// If these reads fail while heartbeats are stored, the session keeps what it holds. It learns of a release when it can
-// read the wishes again.
+// If these reads fail while heartbeats are stored, the session keeps what it holds. When they pass again, it reads the rows
+// of all that it holds, because a wish may have come and gone meanwhile.
 //
 // The operator's command changes the row first, and sets the wish then. A session that commits finds the change also by
 // the refusal of its next commit. One that does not commit writes no row, and finds it by the wish alone.
@@ -39,6 +39,7 @@ type heed struct {
 	now     lease.Wishes
 	since   []Instant // when each wish was first read
 	next    Instant   // when the wishes are read again; 0: the session holds no lease
+	last    Instant   // when they were last read; 0: not since the session holds a lease
 	try     retry
 	asked   serial
 	removal wishes
@@ -50,8 +51,8 @@ func (d *heed) keep(t *turn, me lease.Incarnation) {
 	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
 	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) })
 	pause := func() Instant { return t.now.Mono.Add(t.jitter(min(t.beat, mostUnread))) }
-	if d.next == 0 {
-		d.next = pause()
+	if d.next == 0 { // it held nothing until now
+		d.next, d.last = pause(), 0
 	}
 	if t.before(d.next) || !d.try.due(t) {
 		return
@@ -70,24 +71,27 @@ func (d *heed) settled(t *turn, in Settled) {
 	}
 }
 
-// got takes the wishes, and returns the leases that the new wishes name: none if the record cannot be read.
-func (d *heed) got(t *turn, in Got) (names []string) {
+// got takes the wishes, and returns the leases that the new wishes name: none if the record cannot be read. all: it was
+// not read for so long that a wish may have come and gone.
+func (d *heed) got(t *turn, in Got) (names []string, all bool) {
 	if !d.try.sent || serial(in.Read) != d.asked {
-		return nil
+		return nil, false
 	}
 	d.try.sent = false
 	if in.Err != nil && !malformed(in.Err) {
 		t.failedNow("", in.Err)
 		d.try.tries++ // keep paces the reads
-		return nil
+		return nil, false
 	}
 	if d.try = (retry{}); in.Err != nil {
-		return nil
+		return nil, false
 	}
 	t.answeredNow()
+	all = d.last > 0 && t.now.Mono >= d.last.Add(knownFor)
+	d.last = t.now.Mono
 	now, _ := in.Record.(lease.Wishes)
 	if now.WriteID == d.now.WriteID {
-		return nil
+		return nil, all
 	}
 	since := make([]Instant, len(now.List))
 	for i, w := range now.List {
@@ -100,5 +104,5 @@ func (d *heed) got(t *turn, in Got) (names []string) {
 		}
 	}
 	d.now, d.since = now, since
-	return names
+	return names, all
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -370,6 +371,19 @@ func TestHandOverToADeafWorker(t *testing.T) {
 			t.Errorf("%v: %v", mode, f.counts())
 		}
 		f.until(2*time.Minute, f.even)
+	}
+}
+
+// TestLateAnswersAreNoFault: a check of the table, and a read of a target, fail long after others have passed in their
+// place. Nobody waits for them, so the worker is well.
+func TestLateAnswersAreNoFault(t *testing.T) {
+	f := newFleet(t, 12, 3, rebalance.Eager)
+	n := f.nodes[0]
+	n.Step(engine.Verified{Read: 1, Err: context.DeadlineExceeded})
+	n.Step(engine.Got{Read: 1, Key: lease.Target{Group: "g", Incarnation: n.Engine.Status().Incarnation}.Key(), Err: context.DeadlineExceeded})
+	f.Run(2 * leaseTime)
+	if told := n.reports(event.Unwell); len(told) > 0 {
+		t.Errorf("it reports %v", told)
 	}
 }
 

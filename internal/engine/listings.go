@@ -70,8 +70,12 @@ func (e *Engine) listed(in Listed) {
 	case of == &r.rows:
 		most = 4
 	}
-	// An audit that fails keeps nobody from working.
-	if in.Err == nil || of.kind != lease.KindLease || e.needsRows() {
+	// An audit that fails keeps nobody from working. One of its pages, or the plan alone, shows no other record.
+	switch {
+	case of == &e.sweep.page, in.Err != nil && of.kind == lease.KindLease && !e.needsRows():
+	case of == &r.plan:
+		e.faults.unread.lists.saw(t, of.kind, in.Err)
+	default:
 		e.faults.unread.listed(t, of.kind, in.Err)
 	}
 	if !of.answered(t, r.away, most, in.Err) {

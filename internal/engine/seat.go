@@ -85,6 +85,9 @@ type tableCheck struct {
 	restored error // why the table is not the one it was; nil: nothing shows that
 }
 
+// awaits reports whether this answers the check that is under way.
+func (v *tableCheck) awaits(in Verified) bool { return v.try.sent && serial(in.Read) == v.asked }
+
 // trusted returns how long trust lasts.
 func (t *turn) trusted() time.Duration { return t.cfg.TTL - t.cfg.TTL/10 }
 
@@ -285,7 +288,7 @@ func (c *seat) verify(t *turn) {
 // answer to an earlier seat's question proves nothing about this one.
 func (c *seat) verified(t *turn, in Verified) (proven bool) {
 	v := &c.table
-	if !v.try.sent || serial(in.Read) != v.asked {
+	if !v.awaits(in) {
 		return false
 	}
 	if in.Err == nil {

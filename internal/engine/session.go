@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -169,9 +171,10 @@ func (e *Session) got(in Got) {
 			e.shards.tendAll(t)
 		}
 	case lease.KindWishes:
-		for _, name := range e.heed.got(t, in) {
-			if e.shards.find(name) != nil { // the session holds the lease, or its claim may already be stored
-				e.shards.look(t, []string{name}, e.seat.me)
+		names, all := e.heed.got(t, in)
+		for _, s := range e.shards.all { // the session holds the lease, or its claim may already be stored
+			if all || slices.Contains(names, s.name) {
+				e.shards.look(t, []string{s.name}, e.seat.me)
 			}
 		}
 	case lease.KindSeat:

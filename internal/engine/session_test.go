@@ -419,3 +419,24 @@ func TestSessionThatCannotRead(t *testing.T) {
 		t.Errorf("it reports %v", all)
 	}
 }
+
+// TestReleaseWhileASessionCannotRead: a lease is released, and the wish that tells so has ended before the reads of its
+// holder pass again. Then the holder reads the rows of all that it holds.
+func TestReleaseWhileASessionCannotRead(t *testing.T) {
+	f := newContest(t, 1)
+	a := f.join("a")
+	f.Run(time.Second)
+	a.acquire("mine")
+	f.until(time.Second, func() bool { return a.holds("mine") })
+	f.Run(time.Minute)
+	deaf := true
+	a.mute = func(o engine.Output) bool { return deaf && reads(o) != 0 }
+	f.Run(beat)
+	f.release("mine")
+	f.Run(2 * time.Minute)
+	if !a.holds("mine") {
+		t.Fatal("it has noticed the release although it cannot read")
+	}
+	deaf = false
+	f.until(beat+1500*time.Millisecond, func() bool { return !a.holds("mine") })
+}

@@ -559,7 +559,7 @@ func (s *shard) watchLeft(t *turn, w self) {
 
 // noticed is how long an owner may take to notice that a worker has ceased to request a shard, if the table answers.
 // Until then it may hand the shard over to that worker.
-func noticed(t *turn) time.Duration { return t.beat + paceSuspect }
+func noticed(t *turn) time.Duration { return min(t.beat, longestPause) + paceSuspect }
 
 // recall is called when the worker shuts down. It drops the requests that were called off so long ago that their owners
 // have noticed.
