@@ -51,7 +51,7 @@ func seatMutants() []mutant {
 			never("defaultbackoff"), inProtocol, "TestSeatSaysWhatFits"},
 		{"nothing is claimed in an unproven table", "internal/engine.seat.capable",
 			without("=c.table.proven"), inEngine, "TestUnprovenTableIsNotClaimed"},
-		{"an answer about the table counts for the seat that it was requested for", "internal/engine.seat.verified",
+		{"an answer about the table counts for the seat that it was requested for", "internal/engine.tableCheck.awaits",
 			without("asked"), inEngine, "TestLateAnswerProvesNothing"},
 
 		// Reading.

@@ -36,7 +36,7 @@ func sessionMutants() []mutant {
 		{"a look waits for the answer to an open write", "internal/engine.row.looked",
 			without("older"), inEngine, "TestHolderNoticesAReleaseDuringAWrite"},
 		{"a session looks at a lease that it is acquiring", "internal/engine.Session.got",
-			swap(`e.shards.find(name) != nil`, `e.shards.find(name) != nil && e.shards.find(name).want == nil`), inEngine, "TestHolderNoticesAReleaseDuringAWrite"},
+			swap(`all || slices.Contains(names, s.name)`, `s.want == nil && (all || slices.Contains(names, s.name))`), inEngine, "TestHolderNoticesAReleaseDuringAWrite"},
 		{"a session removes wishes that have ended", "internal/engine.heed.keep",
 			swap(`t.now.Mono < d.since[at].Add(knownFor)`, `true`), inEngine, "TestHolderNoticesARelease"},
 		{"a session keeps a wish that others may not have read", "internal/engine.heed.keep",
