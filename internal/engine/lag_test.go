@@ -199,7 +199,7 @@ func TestOldBuildBesideNew(t *testing.T) {
 	}
 	for build, alter := range builds {
 		for _, workers := range []int{4, 12} {
-			for _, old := range []int{0, 1} { // every other one is old: also the first watcher, or the second
+			for _, old := range fixture.Size([]int{1}, []int{0, 1}) { // every other one is old: also the first watcher, or the second
 				t.Run(fmt.Sprintf("%s/%d workers, from %d on", build, workers, old), func(t *testing.T) {
 					f := newFleet(t, 48, 0, rebalance.Eager)
 					enter := func() {
