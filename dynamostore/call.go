@@ -62,7 +62,7 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 		out, prompt, err := attempt(ctx, s, request)
 		done := err == nil || final(err)
 		if c != bypass && ctx.Err() == nil { // a call that ran out of time is no evidence about the table
-			s.rows.note(done && prompt)
+			s.rows.note(done && (prompt || k.Name == "")) // a page of a listing may be long, and come later than one record
 		}
 		if done || n == attempts {
 			return out, err

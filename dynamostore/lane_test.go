@@ -389,12 +389,16 @@ func TestLateAnswersNarrowTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &reading{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
 		for _, c := range []struct {
+			key   lease.Key
 			takes time.Duration
 			calls int
 			limit int
-		}{{200 * time.Millisecond, 200, 16}, {440 * time.Millisecond, 200, 16}, {520 * time.Millisecond, 10, 1}, {520 * time.Millisecond, 1000, 16}} {
+		}{
+			{shard("0"), 200 * time.Millisecond, 200, 16}, {shard("0"), 440 * time.Millisecond, 200, 16}, {shard("0"), 520 * time.Millisecond, 10, 1},
+			{shard("0"), 520 * time.Millisecond, 1000, 16}, {lease.Key{Kind: lease.KindLease}, time.Second, 10, 16}, // the last are pages of a listing
+		} {
 			for range c.calls {
-				_, err := call(t.Context(), s, shard("0"), func(context.Context) (struct{}, error) {
+				_, err := call(t.Context(), s, c.key, func(context.Context) (struct{}, error) {
 					time.Sleep(c.takes)
 					return struct{}{}, nil
 				})

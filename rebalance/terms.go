@@ -30,7 +30,7 @@ const (
 
 // ErrNoMode is the error for a missing or unknown mode. Its text explains the choice.
 var ErrNoMode = errors.New(`choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) ` +
-	`or "cooperative" (no gap: for a moment two workers process it, and the late commits of the first are refused)`)
+	`or "cooperative" (usually no gap: for a moment two workers process it, and the late commits of the first are refused)`)
 
 // ErrTerms is the error for terms that are out of bounds.
 var ErrTerms = errors.New("invalid terms of a move")

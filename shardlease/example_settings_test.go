@@ -79,5 +79,5 @@ ttl: 15s
 	// Output:
 	// eager 30s wait default, 15s, <nil>
 	// cooperative, 15s, <nil>
-	// handoff: choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) or "cooperative" (no gap: for a moment two workers process it, and the late commits of the first are refused); it is "fast"
+	// handoff: choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) or "cooperative" (usually no gap: for a moment two workers process it, and the late commits of the first are refused); it is "fast"
 }

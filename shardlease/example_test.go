@@ -34,7 +34,7 @@ func ExampleConfig() {
 	// Output:
 	// invalid configuration: Group: must not be empty
 	// invalid configuration: TTL: must be at least 300ms, is 10ns
-	// invalid configuration: Handoff: choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) or "cooperative" (no gap: for a moment two workers process it, and the late commits of the first are refused)
+	// invalid configuration: Handoff: choose a handoff mode: "eager" (no overlap: for a moment nobody processes a moving shard) or "cooperative" (usually no gap: for a moment two workers process it, and the late commits of the first are refused)
 	// <nil>
 }
 

@@ -24,7 +24,7 @@ import (
 // next is what a reader of the story may want to run.
 const next = `
 Try next:
-  go run ./examples/quickstart -handoff cooperative    the first workers move shards without a gap, too
+  go run ./examples/quickstart -handoff cooperative    the first workers move shards, usually without a gap
   go run ./examples/consumer                           the smallest whole consumer, to copy from
   go test -v -run TestFailover ./examples/consumer     a test of a failover, which takes no time
 `

@@ -272,7 +272,8 @@ func (r *row) claimable(t *turn) Instant {
 //
 // Invariant: for this process a reservation ends at the latest when Reservation.Delay and Reservation.Lasts have passed
 // since the process first saw the row, whatever the clocks of others show.
-// Invariant: nobody claims a lease before its Reservation.Delay has passed since the command, whatever wall clocks show.
+// Invariant: nobody claims a lease before its Reservation.Delay has passed since the command, whatever wall clocks show,
+// unless a later command ends the reservation.
 func (r *row) reserved(t *turn) Instant {
 	at, until := r.copy.Row(), r.delayed()
 	if of := at.Reserved; of.For != "" && of.For != t.cfg.Name {

@@ -64,7 +64,7 @@ func eager() string {
 func cooperative() string {
 	const request, seen, offer, polled, took, ended = 180, 240, 296, 400, 470, 624
 	const firstCard, cardStep, cardWidth = 82, 179, 171
-	d := move("Cooperative: no gap, and an overlap",
+	d := move("Cooperative: usually no gap, and an overlap",
 		"Successor b prepares and writes a request on its seat. Owner a polls, sees the request, and stores its latest mark with an offer, "+
 			"still under generation 41; it continues to process. Successor b polls, sees the offer, and takes the shard over in one write: owner b, "+
 			"generation 42. The write returns the checkpoint at which b starts. Owner a finds generation 42 at its next poll or commit, and its handler ends. "+

@@ -124,6 +124,8 @@ func engineMutants() []mutant {
 			swap(`$limit / 2`, `$limit`), inDynamo, "TestLaneFindsItsWidth"},
 		{"a table or machine that answers late gets fewer requests", "dynamostore.tempo.answered",
 			swap(`return took - t.quickest`, `return 0`), inDynamo, "TestLateAnswersNarrowTheLane"},
+		{"but a page of a listing may take longer", "dynamostore.callAs",
+			swap(`k.Name == ""`, `false`), inDynamo, "TestLateAnswersNarrowTheLane"},
 		{"a table that stays slow counts as far away", "dynamostore.tempo.answered",
 			swap(`_ / 1024`, `0`), inDynamo, "TestLateAnswersNarrowTheLane"},
 

@@ -35,8 +35,6 @@ func seatMutants() []mutant {
 			never("w.Spoilt"), inStore, "TestStore/BadInputWritesNothing"},
 		{"the owner of a seat that cannot be read keeps it", "internal/engine.seat.sight",
 			swap(`s.own, s.mute = true, true`, `s.mute = true`), inEngine, "TestUnreadableSeatOfOnesOwn"},
-		{"expiry takes a whole lease time, in every interleaving", "internal/engine.peers.evict",
-			swap(`patience + reserve`, `of.seat.TTL/4`), inExplorer, "TestCrashesAreExplored/eager:_a_crash_and_a_mark"},
 		{"a seat belongs to an incarnation and not to a name", "internal/engine.seat.create",
 			swap(`lease.Incarnation(s.ID)`, `lease.Incarnation("i" + t.cfg.Name + string(s.ID[:0]))`), inSim, "TestScenarios/lost/eager"},
 		{"a seat shows since when its worker has it", "internal/engine.seat.create",

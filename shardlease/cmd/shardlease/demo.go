@@ -18,7 +18,7 @@ func demoCommand(out io.Writer) *cobra.Command {
 lease, one leaves. It needs no table and no AWS.`,
 		Example: "  shardlease demo\n  shardlease demo --mode cooperative",
 	}
-	mode := c.Flags().String("mode", "eager", "how shards move: eager (a gap, no overlap) or cooperative (an overlap, no gap)")
+	mode := c.Flags().String("mode", "eager", "how shards move: eager (a gap, no overlap) or cooperative (an overlap, usually no gap)")
 	completeFlagWith(c, "mode", "eager", "cooperative")
 	c.RunE = do(func(ctx context.Context, _ []string) error {
 		if err := new(rebalance.Mode).UnmarshalText([]byte(*mode)); err != nil {
