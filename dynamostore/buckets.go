@@ -57,6 +57,9 @@ func (o Options) validateBuckets() error {
 
 // partition returns the partition key of a record in a group with that many buckets.
 func partition(k lease.Key, buckets int) string {
+	if buckets == 1 {
+		return bucket(k.Group, k.Kind, 0, 1)
+	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(k.Name))
 	return bucket(k.Group, k.Kind, int(h.Sum32()%uint32(buckets)), buckets)

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,13 +56,12 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 		defer s.rows.leave()
 	}
 	timeout, attempts := s.bounds()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	end := time.Now().Add(timeout)
 	pause, met := firstPause, error(nil)
 	for n := 1; ; n++ {
-		out, prompt, err := attempt(ctx, s, request)
-		done := err == nil || final(err)
-		if c != bypass && ctx.Err() == nil { // a call that ran out of time is no evidence about the table
+		out, prompt, err := attempt(ctx, end, s, request)
+		done, over := err == nil || final(err), ctx.Err() != nil || !time.Now().Before(end)
+		if c != bypass && !over { // a call that ran out of time is no evidence about the table
 			s.rows.note(done && (prompt || k.Name == "")) // a page of a listing may be long, and come later than one record
 		}
 		if done || n == attempts {
@@ -70,11 +70,11 @@ func callAs[T any](ctx context.Context, s *reading, c class, k lease.Key, reques
 		if n == 1 && s.opening {
 			s.options.Logger.WarnContext(ctx, "the lease table is busy or does not answer, and Open tries again", "table", s.table, "err", err)
 		}
-		if met == nil || ctx.Err() == nil {
+		if met == nil || !over {
 			met = err
 		}
-		if !wait(ctx, pause) {
-			return none, fmt.Errorf("attempt %d: %w", n, errors.Join(met, ended(ctx)))
+		if d, left := spread(pause), time.Until(end); !sleep(ctx, min(d, left)) || d >= left {
+			return none, fmt.Errorf("attempt %d: %w", n, errors.Join(met, cmp.Or(ended(ctx), context.DeadlineExceeded)))
 		}
 		pause = min(2*pause, longest)
 	}
@@ -99,24 +99,29 @@ func (s *reading) queue(ctx context.Context, c class, k lease.Key) error {
 	return s.rows.enter(ctx, c, k)
 }
 
-// attempt makes one request, cuts it off at the limit that the tempo of the table sets, and
-// notes in the tempo how long the answer took. prompt is false if the answer came late.
-func attempt[T any](ctx context.Context, s *reading, request func(context.Context) (T, error)) (out T, prompt bool, err error) {
+// attempt makes one request, cuts it off at the limit that the tempo of the table sets or at end, and
+// notes in the tempo how long the answer took. prompt is false if the answer came late. The call has no context of its
+// own beside that of the attempt: each costs a timer.
+func attempt[T any](ctx context.Context, end time.Time, s *reading, request func(context.Context) (T, error)) (out T, prompt bool, err error) {
 	cut := time.Duration(parts)
 	if s.options.Attempts > 0 {
 		cut = time.Duration(min(parts, s.options.Attempts))
 	}
 	most, _ := s.bounds()
 	limit := s.rows.tempo.limit(s.options.Timeout/cut, most)
-	limited, stop := context.WithTimeout(ctx, limit)
+	began, narrow := time.Now(), s.rows.narrow()
+	until := began.Add(limit)
+	if until.After(end) {
+		until = end
+	}
+	limited, stop := context.WithDeadline(ctx, until)
 	defer stop()
-	began := time.Now()
 	prompt = true
 	out, err = request(limited)
 	switch took := min(time.Since(began), most); { // more than most: this process was paused
 	case err == nil || untouched(err):
-		prompt = s.rows.tempo.answered(took) <= s.options.Timeout/lateness
-	case limited.Err() != nil && ctx.Err() == nil:
+		prompt = s.rows.tempo.answered(took, narrow) <= s.options.Timeout/lateness
+	case limited.Err() != nil && ctx.Err() == nil && until.Before(end):
 		s.rows.tempo.unanswered(limit)
 	}
 	return out, prompt, err
@@ -126,8 +131,13 @@ func attempt[T any](ctx context.Context, s *reading, request func(context.Contex
 func ended(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // wait pauses for up to d, and reports whether there is time left.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2))
+func wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, spread(d)) }
+
+// spread returns a pause of up to d.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

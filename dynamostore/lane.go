@@ -84,6 +84,9 @@ func newLane(most int) *lane {
 func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	began := time.Now()
 	until, ends := ctx.Deadline()
+	if l.enterAtOnce(ctx, c, row, began, until, ends) {
+		return nil
+	}
 	w := &waiter{turn: make(chan struct{}), late: func() bool {
 		return ends && time.Until(until) < max(l.tempo.estimate(), until.Sub(began)/2)
 	}}
@@ -111,6 +114,21 @@ func (l *lane) enter(ctx context.Context, c class, row lease.Key) error {
 	}
 	l.places.keep(placeKey{c, row}, w.arrived, time.Now())
 	return &lease.QueuedError{Waited: time.Since(began), Cause: ended(ctx)}
+}
+
+// enterAtOnce admits a call if there is room, so it needs no waiter. Where there is room, no call waits, because admit
+// would have admitted it. If too little time is left, the call queues, and is sent away.
+func (l *lane) enterAtOnce(ctx context.Context, c class, row lease.Key, now, until time.Time, ends bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	late := ends && l.busy > 0 && until.Sub(now) < l.tempo.estimate()
+	if late || ctx.Err() != nil || l.busy >= int(l.limit) {
+		return false
+	}
+	l.places.take(placeKey{c, row}, now)
+	l.admitted(c)
+	l.busy++
+	return true
 }
 
 // enqueue puts a waiter behind those that arrived before it, or at the same moment.
@@ -143,6 +161,14 @@ func (l *lane) note(well bool) {
 	}
 	l.ignore = max(l.ignore-1, 0)
 	l.admit()
+}
+
+// narrow reports whether at most one call is under way because answers came late or failed, and those that were under way
+// before are answered.
+func (l *lane) narrow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limit < 2 && l.ignore == 0
 }
 
 // admit admits as many waiters as there is room for.
@@ -180,10 +206,15 @@ func (l *lane) next() *waiter {
 			close(w.turn)
 			continue
 		}
-		if l.passed++; c == commits {
-			l.passed = 0
-		}
+		l.admitted(c)
 		return w
+	}
+}
+
+// admitted counts the calls since the last commit.
+func (l *lane) admitted(c class) {
+	if l.passed++; c == commits {
+		l.passed = 0
 	}
 }
 

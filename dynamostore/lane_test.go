@@ -29,9 +29,7 @@ func (l *lane) inside(t *testing.T) (n int) {
 		if full {
 			break
 		}
-		if err := l.enter(t.Context(), commits, lease.Key{}); err != nil {
-			t.Fatal(err)
-		}
+		l.enters(t, commits)
 	}
 	if err := l.enter(over, commits, lease.Key{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("one more call returned %v, want context.Canceled", err)
@@ -42,30 +40,30 @@ func (l *lane) inside(t *testing.T) (n int) {
 	return n
 }
 
+// admits checks how many calls are admitted at once.
+func (l *lane) admits(t *testing.T, want int, when string) {
+	t.Helper()
+	if n := l.inside(t); n != want {
+		t.Errorf("%d calls are admitted %s, want %d", n, when, want)
+	}
+}
+
 // TestLaneFindsItsWidth: the lane admits four calls at first, one more per round of answers,
 // and half as many after a failure. Failures of calls that were under way together halve the
 // limit once.
 func TestLaneFindsItsWidth(t *testing.T) {
 	l := newLane(16)
-	if n := l.inside(t); n != firstInFlight {
-		t.Errorf("%d calls are admitted at first", n)
-	}
+	l.admits(t, firstInFlight, "at first")
 	for range 4 {
 		l.note(true)
 	}
-	if n := l.inside(t); n != firstInFlight {
-		t.Errorf("%d calls are admitted before the first round is complete", n)
-	}
+	l.admits(t, firstInFlight, "before the first round is complete")
 	for range 300 {
 		l.note(true)
 	}
-	if n := l.inside(t); n != 16 {
-		t.Errorf("%d calls are admitted after many rounds, want 16", n)
-	}
+	l.admits(t, 16, "after many rounds")
 	for range 10 {
-		if err := l.enter(t.Context(), commits, lease.Key{}); err != nil {
-			t.Fatal(err)
-		}
+		l.enters(t, commits)
 	}
 	for range 10 {
 		l.note(false)
@@ -73,26 +71,26 @@ func TestLaneFindsItsWidth(t *testing.T) {
 	for range 10 {
 		l.leave()
 	}
-	if n := l.inside(t); n != 8 {
-		t.Errorf("%d calls are admitted after one failed round, want 8", n)
-	}
+	l.admits(t, 8, "after one failed round")
 	for range 100 {
 		l.note(false)
 	}
-	if n := l.inside(t); n != 1 {
-		t.Errorf("%d calls are admitted while every call fails, want 1", n)
-	}
-	if n := newLane(2).inside(t); n != 2 {
-		t.Errorf("%d calls are admitted, want 2", n)
+	l.admits(t, 1, "while every call fails")
+	newLane(2).admits(t, 2, "at first in a lane of two")
+}
+
+// enters lets a call be admitted at once.
+func (l *lane) enters(t *testing.T, c class) {
+	t.Helper()
+	if err := l.enter(t.Context(), c, lease.Key{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // queueing returns a lane that admits one call, and has admitted it.
 func queueing(t *testing.T) *lane {
 	l := newLane(1)
-	if err := l.enter(t.Context(), hands, lease.Key{}); err != nil {
-		t.Fatal(err)
-	}
+	l.enters(t, hands)
 	return l
 }
 
@@ -113,10 +111,11 @@ func (l *lane) wait(ctx context.Context, c class, name string, admitted chan<- s
 	synctest.Wait()
 }
 
-// drain returns the names of the next n calls in the order in which they are admitted.
-func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []string) {
+// drains checks the names of the next calls, in the order in which they are admitted.
+func (l *lane) drains(t *testing.T, admitted <-chan string, want ...string) {
 	t.Helper()
-	for len(order) < n {
+	var order []string
+	for len(order) < len(want) {
 		l.leave()
 		synctest.Wait()
 		for len(admitted) > 0 {
@@ -127,7 +126,9 @@ func (l *lane) drain(t *testing.T, n int, admitted <-chan string) (order []strin
 	if l.busy != 0 || len(l.waiting[hands])+len(l.waiting[commits]) != 0 || l.left != 0 {
 		t.Errorf("%d calls are under way, %v wait, %d have given up", l.busy, l.waiting, l.left)
 	}
-	return order
+	if !slices.Equal(order, want) {
+		t.Errorf("admitted: %v, want %v", order, want)
+	}
 }
 
 // TestLaneAdmitsFirstInFirstOut: commits are admitted in the order of their arrival; a
@@ -144,9 +145,7 @@ func TestLaneAdmitsFirstInFirstOut(t *testing.T) {
 		if name := <-admitted; name != "b?" {
 			t.Errorf("%s has given up", name)
 		}
-		if order := l.drain(t, 3, admitted); !slices.Equal(order, []string{"a", "c", "d"}) {
-			t.Errorf("admitted: %v", order)
-		}
+		l.drains(t, admitted, "a", "c", "d")
 	})
 }
 
@@ -161,10 +160,8 @@ func TestLaneAdmitsChangesOfHandsFirst(t *testing.T) {
 		for i := range 7 {
 			l.wait(t.Context(), hands, fmt.Sprint("h", i), admitted)
 		}
-		want := []string{"h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2"} // queueing has admitted one change of hands before
-		if order := l.drain(t, 10, admitted); !slices.Equal(order, want) {
-			t.Errorf("admitted: %v, want %v", order, want)
-		}
+		// queueing has admitted one change of hands before
+		l.drains(t, admitted, "h0", "h1", "c0", "h2", "h3", "h4", "c1", "h5", "h6", "c2")
 	})
 }
 
@@ -175,10 +172,8 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
 		l.limit = 2
-		if err := l.enter(t.Context(), hands, lease.Key{}); err != nil {
-			t.Fatal(err)
-		}
-		l.tempo.answered(100 * time.Millisecond) // a caller with 250 ms may wait for 125
+		l.enters(t, hands)
+		l.tempo.answered(100*time.Millisecond, false) // a caller with 250 ms may wait for 125
 		short, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		defer cancel()
 		l.wait(short, hands, "late", admitted)
@@ -202,6 +197,9 @@ func TestLaneSendsAwayWhoIsTooLate(t *testing.T) {
 		defer cancel()
 		if err := l.enter(short, hands, lease.Key{}); err != nil {
 			t.Errorf("no other call is under way, and this one returned %v", err)
+		}
+		if err := l.enter(short, hands, lease.Key{}); !errors.Is(err, lease.ErrQueued) || short.Err() != nil {
+			t.Errorf("another call is under way, and there is room for this one, which has too little time: %v", err)
 		}
 	})
 }
@@ -307,7 +305,7 @@ func TestLaneIsFair(t *testing.T) {
 func TestLaneKeepsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, admitted := queueing(t), make(chan string, 9)
-		l.tempo.answered(time.Second)
+		l.tempo.answered(time.Second, false)
 		briefly, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer giveUp()
 		l.wait(briefly, commits, "a", admitted)
@@ -321,9 +319,7 @@ func TestLaneKeepsPlaces(t *testing.T) {
 		l.wait(t.Context(), hands, "a", admitted)
 		l.wait(t.Context(), commits, "a", admitted)
 		l.wait(t.Context(), commits, "a", admitted)
-		if order := l.drain(t, 5, admitted); !slices.Equal(order, []string{"c", "a", "a", "b", "a"}) {
-			t.Errorf("admitted: %v", order)
-		}
+		l.drains(t, admitted, "c", "a", "a", "b", "a")
 	})
 }
 
@@ -383,8 +379,25 @@ func TestRepeatedCallsKeepTheirPlace(t *testing.T) {
 	})
 }
 
+// TestNarrowLane: a lane that admits one call is narrow when the calls of the time before are answered.
+func TestNarrowLane(t *testing.T) {
+	l := newLane(16)
+	for range firstInFlight {
+		l.enters(t, commits)
+	}
+	for n := 1; n <= 2*firstInFlight; n++ { // the first halves the lane, and the first of those that were not under way then
+		if l.note(false); l.narrow() != (n == 2*firstInFlight) {
+			t.Errorf("after %d failures it is narrow: %v", n, l.narrow())
+		}
+	}
+	for range firstInFlight {
+		l.leave()
+	}
+}
+
 // TestLateAnswersNarrowTheLane: answers that come a quarter of a second later than the quickest one halve the lane, as
-// refusals do, but answers of a table that is far away do not. A table that stays slow counts as far away in the end.
+// refusals do, but answers of a table that is far away do not. A table that stays slow while the lane is narrow counts as
+// far away after some answers, and the lane widens again as it does at first.
 func TestLateAnswersNarrowTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &reading{options: Options{Timeout: 2 * time.Second}, rows: newLane(16)}
@@ -394,8 +407,8 @@ func TestLateAnswersNarrowTheLane(t *testing.T) {
 			calls int
 			limit int
 		}{
-			{shard("0"), 200 * time.Millisecond, 200, 16}, {shard("0"), 440 * time.Millisecond, 200, 16}, {shard("0"), 520 * time.Millisecond, 10, 1},
-			{shard("0"), 520 * time.Millisecond, 1000, 16}, {lease.Key{Kind: lease.KindLease}, time.Second, 10, 16}, // the last are pages of a listing
+			{shard("0"), 200 * time.Millisecond, 200, 16}, {shard("0"), 440 * time.Millisecond, 200, 16}, {shard("0"), 520 * time.Millisecond, 5, 1},
+			{shard("0"), 520 * time.Millisecond, 150, 16}, {lease.Key{Kind: lease.KindLease}, time.Second, 10, 16}, // the last are pages of a listing
 		} {
 			for range c.calls {
 				_, err := call(t.Context(), s, c.key, func(context.Context) (struct{}, error) {
@@ -406,9 +419,7 @@ func TestLateAnswersNarrowTheLane(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n := s.rows.inside(t); n != c.limit {
-				t.Errorf("%d calls are admitted after %d answers that took %v, not %d", n, c.calls, c.takes, c.limit)
-			}
+			s.rows.admits(t, c.limit, fmt.Sprintf("after %d answers that took %v", c.calls, c.takes))
 		}
 	})
 }

@@ -16,12 +16,13 @@ type reading struct {
 	table   string
 	options Options
 	rows    *lane
+	commits commitTexts
 	buckets sync.Map // the number of buckets by group, of groups that have a record
 	opening bool     // Open tries the table, and no other goroutine has the Store yet
 }
 
 func newReading(client *dynamodb.Client, table string, o Options) *reading {
-	return &reading{client: client, table: table, options: o, rows: newLane(o.InFlight)}
+	return &reading{client: client, table: table, options: o, rows: newLane(o.InFlight), commits: newCommitTexts()}
 }
 
 // A Reader reads the records of a lease table and never changes the table. It is for programs that

@@ -41,9 +41,20 @@ func (s *Store) Register(group string) *Register { return &Register{store: s, gr
 // the stored generation is not higher: an unanswered attempt that arrives late must not
 // overwrite a later value of the same holder.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
+	return r.put(ctx, name, generation, &value)
+}
+
+// Raise raises the generation of a value, which stays as it is: from then on, no lower generation overwrites it. It returns
+// the errors of Put, and costs as much.
+func (r *Register) Raise(ctx context.Context, name string, generation int64) error {
+	return r.put(ctx, name, generation, nil)
+}
+
+// put writes a value; nil: that which it has.
+func (r *Register) put(ctx context.Context, name string, generation int64, value *string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.store.options.Timeout)
 	defer cancel()
-	if _, err := (lease.Guarded{Name: name}).Put(generation, value); err != nil {
+	if _, err := (lease.Guarded{Name: name}).Replace(generation, value); err != nil {
 		return err
 	}
 	id := rand.Text()
@@ -55,7 +66,7 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 		if err != nil || read == id {
 			return err // nil: an unanswered attempt was stored
 		}
-		next, err := at.Put(generation, value)
+		next, err := at.Replace(generation, value)
 		if stale, ok := errors.AsType[*checkpoint.StaleError](err); ok && stale != nil {
 			stale.OutcomeUnknown = unanswered
 		}

@@ -1,11 +1,12 @@
 package dynamostore
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -36,10 +37,18 @@ func (s *Store) create(w lease.Write, at primaryKey) *dynamodb.PutItemInput {
 // it has one, are those of w.Old, so that every attribute is. It sends only the attributes that change;
 // attributes that this version does not know stay as they are.
 func (s *Store) swap(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput {
+	old, isRow := w.Old.(lease.Row)
+	if next, _ := w.Next.(lease.Row); isRow && isCommit(old, next) {
+		return s.commit(old, next, at)
+	}
+	return s.anySwap(w, at)
+}
+
+func (s *Store) anySwap(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput {
 	e := newExpression()
 	condition := e.untouched(w.Old)
 	e.change(lease.Encode(w.Old), lease.Encode(w.Next))
-	return s.update(at, e, condition, types.ReturnValueNone)
+	return s.update(at, e.names, e.values, &condition, new(e.update()), types.ReturnValueNone)
 }
 
 // transfer is the request that changes the owner of a row, on condition that generation and
@@ -71,8 +80,8 @@ func (s *Store) transfer(w lease.Write, at primaryKey) *dynamodb.UpdateItemInput
 	before[attr.Offer], before[attr.Past] = string(old.OfferedTo), nil
 	e.change(before, after)
 	counter := e.name(attr.Counter)
-	e.set = append(e.set, fmt.Sprintf("%s = %s + %s", counter, counter, e.value(int64(1))))
-	return s.update(at, e, condition, types.ReturnValueAllNew)
+	e.set = append(e.set, counter+" = "+counter+" + "+e.value(int64(1)))
+	return s.update(at, e.names, e.values, &condition, new(e.update()), types.ReturnValueAllNew)
 }
 
 // delete is the request that deletes a seat or a target, on the condition of a swap.
@@ -94,14 +103,16 @@ func (s *Store) delete(w lease.Write, at primaryKey) *dynamodb.DeleteItemInput {
 	}
 }
 
-func (s *Store) update(at primaryKey, e *expression, condition string, returns types.ReturnValue) *dynamodb.UpdateItemInput {
+func (s *Store) update(
+	at primaryKey, names map[string]string, values map[string]types.AttributeValue, condition, update *string, returns types.ReturnValue,
+) *dynamodb.UpdateItemInput {
 	return &dynamodb.UpdateItemInput{
 		TableName:                           &s.table,
 		Key:                                 at,
-		ConditionExpression:                 &condition,
-		UpdateExpression:                    aws.String(e.update()),
-		ExpressionAttributeNames:            e.names,
-		ExpressionAttributeValues:           e.values,
+		ConditionExpression:                 condition,
+		UpdateExpression:                    update,
+		ExpressionAttributeNames:            names,
+		ExpressionAttributeValues:           values,
 		ReturnValues:                        returns,
 		ReturnValuesOnConditionCheckFailure: returnItem,
 	}
@@ -126,7 +137,12 @@ func (e *expression) name(attr string) string {
 }
 
 func (e *expression) value(v any) string {
-	value := fmt.Sprintf(":%d", len(e.values))
+	value := ":"
+	if n := len(e.values); n < 10 {
+		value = ":0:1:2:3:4:5:6:7:8:9"[2*n:][:2]
+	} else {
+		value += strconv.Itoa(n)
+	}
 	e.values[value] = attribute(v)
 	return value
 }
@@ -145,22 +161,23 @@ func (e *expression) isOrAbsent(attr, v string) string {
 // untouched is the condition of a swap and of a delete: the record is unchanged. Wishes have no
 // counter beside the write id.
 func (e *expression) untouched(old lease.Record) string {
-	condition := e.is(attr.WriteID, string(old.Written()))
-	counter := ""
-	switch old.(type) {
+	condition, counter, n := e.is(attr.WriteID, string(old.Written())), "", int64(0)
+	switch old := old.(type) {
 	case lease.Row:
-		counter = attr.Counter
+		counter, n = attr.Counter, old.Counter
 	case lease.Seat:
-		counter = attr.Beat
-	case lease.Plan, lease.Target:
-		counter = attr.Revision
+		counter, n = attr.Beat, old.Beat
+	case lease.Plan:
+		counter, n = attr.Revision, old.Revision
+	case lease.Target:
+		counter, n = attr.Revision, old.Revision
 	default:
 		return condition
 	}
-	if n, ok := lease.Encode(old)[counter]; ok {
-		return condition + " AND " + e.is(counter, n)
+	if n == 0 {
+		return condition + " AND " + e.absent(counter) // a seat before its first heartbeat
 	}
-	return condition + " AND " + e.absent(counter) // a seat before its first heartbeat
+	return condition + " AND " + e.is(counter, n)
 }
 
 // unwritten is the condition that a spoilt item still has this write id. An empty id stands for an attribute
@@ -175,16 +192,41 @@ func (e *expression) unwritten(id lease.WriteID) string {
 // change sets the attributes that are new or different in after, and removes those that it
 // lacks.
 func (e *expression) change(before, after lease.Item) {
-	for _, attr := range slices.Sorted(maps.Keys(after)) {
-		if was, ok := before[attr]; !ok || !reflect.DeepEqual(was, after[attr]) {
-			e.set = append(e.set, e.is(attr, after[attr]))
+	names := make([]string, 0, max(len(before), len(after)))
+	for attr := range after {
+		if was, ok := before[attr]; !ok || !same(was, after[attr]) {
+			names = append(names, attr)
 		}
 	}
-	for _, attr := range slices.Sorted(maps.Keys(before)) {
+	slices.Sort(names)
+	for _, attr := range names {
+		e.set = append(e.set, e.is(attr, after[attr]))
+	}
+	names = names[:0]
+	for attr := range before {
 		if _, ok := after[attr]; !ok {
-			e.remove = append(e.remove, e.name(attr))
+			names = append(names, attr)
 		}
 	}
+	slices.Sort(names)
+	for _, attr := range names {
+		e.remove = append(e.remove, e.name(attr))
+	}
+}
+
+// same reports whether two values of a lease.Item are equal.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case []byte:
+		b, ok := b.([]byte)
+		return ok && bytes.Equal(a, b)
+	case []string:
+		b, ok := b.([]string)
+		return ok && slices.Equal(a, b)
+	case string, int64, bool:
+		return a == b
+	}
+	return false
 }
 
 func (e *expression) update() string {

@@ -18,12 +18,23 @@ type Register struct {
 // Put writes a value under a generation. It returns a *checkpoint.StaleError if the value was
 // written under a higher one; [lease.Guarded.Put] defines the rule.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
+	return r.put(ctx, name, generation, &value)
+}
+
+// Raise raises the generation of a value, which stays as it is: from then on, no lower generation overwrites it. It returns
+// the errors of Put.
+func (r *Register) Raise(ctx context.Context, name string, generation int64) error {
+	return r.put(ctx, name, generation, nil)
+}
+
+// put writes a value; nil: that which it has.
+func (r *Register) put(ctx context.Context, name string, generation int64, value *string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, err := r.at(name).Put(generation, value)
+	next, err := r.at(name).Replace(generation, value)
 	if err != nil {
 		return err
 	}

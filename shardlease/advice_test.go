@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
@@ -81,30 +80,28 @@ func TestOldAdviceIsHarmless(t *testing.T) {
 		name              string
 		advice, malformed bool
 	}{{"none", false, false}, {"stored", true, false}, {"malformed", false, true}} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, 8)
-				if tc.advice {
-					s.advised()
+		subtest(t, tc.name, func(t *testing.T) {
+			s := newStage(t, 8)
+			if tc.advice {
+				s.advised()
+			}
+			enter := func(name string) *actor {
+				link := storetest.NewLink(s.store)
+				if tc.malformed {
+					unreadable(link, 5*beat)
 				}
-				enter := func(name string) *actor {
-					link := storetest.NewLink(s.store)
-					if tc.malformed {
-						unreadable(link, 5*beat)
-					}
-					return s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil)
-				}
-				s.story(enter)
-				if tc.advice {
-					time.Sleep(2 * beat)
-					s.cleared() // before the end, which revives the dead worker for a moment: it may plan
-				}
-				from := time.Now()
-				s.end()
-				if took := time.Since(from); took > beat {
-					t.Errorf("a took %v to shut down alone", took)
-				}
-			})
+				return s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil)
+			}
+			s.story(enter)
+			if tc.advice {
+				time.Sleep(2 * beat)
+				s.cleared() // before the end, which revives the dead worker for a moment: it may plan
+			}
+			from := time.Now()
+			s.end()
+			if took := time.Since(from); took > beat {
+				t.Errorf("a took %v to shut down alone", took)
+			}
 		})
 	}
 }

@@ -263,19 +263,34 @@ func (r *run) prepareFor(o engine.Prepare) {
 	})
 }
 
-// handle runs the handler of a tenure to its end.
-func (r *run) handle(t *Tenure) {
+// handle raises the fences of a tenure, and runs its handler to the end.
+func (r *run) handle(t *Tenure, how engine.Raise, started event.Event) {
 	// The result if the handler calls runtime.Goexit.
 	panicked, err := true, error(&panicError{})
 	defer func() {
-		in, at := engine.Returned{Tenure: t.id()}, r.worker.wall().UnixMilli()
+		in, at, result := engine.Returned{Tenure: t.id()}, r.worker.wall().UnixMilli(), err
 		in.Failed, in.Note, err = resultOf(t, panicked, err)
 		// Marks that are made after close are refused. Those made before are in the inbox,
 		// so they are reported before the return.
 		end := t.close()
 		r.inbox.put(arrival{input: in, err: err, at: at})
 		t.stop(end) // frees the contexts
+		if t.returns != nil {
+			t.returns <- given(result)
+		}
 	}()
+	if how != engine.RaiseNothing && r.worker.unwanted != nil && r.worker.unwanted(t) {
+		t.Release("no longer wanted")
+	}
+	opened := r.raiser.open(t, how)
+	started.Targets = r.raiser.names
+	r.reportStart(started) // also if the handler is not called, because the end of the tenure is reported
+	if !opened {
+		if panicked, err = false, nil; r.worker.again != nil {
+			r.worker.again(t)
+		}
+		return
+	}
 	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,12 @@ type Config struct {
 	// Default: nothing is prepared, whatever the terms are.
 	Prepare func(ctx context.Context, s Shard, from checkpoint.Checkpoint) error
 
+	// Targets are the systems that handlers change, and how their fences are raised. The worker raises them at each
+	// takeover. Default: none, and a sink refuses an earlier owner only from the successor's first effect on.
+	Targets []Target
+	// MaxRaises is how many raises of one target this worker makes at a time. Default 16.
+	MaxRaises int
+
 	// PollEvery is the interval at which a worker that plans lists the source: up to eight
 	// workers each do, above that one of them. Default 30 s; at least 100 ms.
 	PollEvery time.Duration
@@ -168,6 +175,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.times(&f)
 	c.counts(&f)
 	c.strategies(&f)
+	c.targets(&f)
 	c.deathwatch(&f)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -320,6 +328,8 @@ func (c Config) engine(fault func(shard string, err error)) engine.Config {
 		StallAfter: c.StallAfter, CommitTimeout: c.CommitTimeout, MaxAttempts: int64(c.MaxAttempts), Backoff: c.Backoff, MaxBackoff: c.MaxBackoff,
 		Audit: c.AuditEvery, Poll: c.PollEvery, KeepUnlisted: c.KeepUnlisted, Order: setApart(c.Order, fault), Commits: c.Commit,
 		Deathwatch: c.Deathwatch.on(),
+		Targets:    slices.ContainsFunc(c.Targets, func(t Target) bool { return t.Raise != nil }),
+		Before:     slices.ContainsFunc(c.Targets, func(t Target) bool { return t.Before }),
 	}
 }
 

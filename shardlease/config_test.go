@@ -168,9 +168,7 @@ func TestDefaultBuild(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	c, err := shardlease.Filled(valid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.TTL != 10*time.Second || c.Drain != 20*time.Second || c.StallAfter != 0 ||
 		c.Backoff != time.Second || c.MaxBackoff != 5*time.Minute || c.PollEvery != 30*time.Second || c.AuditEvery != time.Minute {
 		t.Errorf("default times: %+v", c)

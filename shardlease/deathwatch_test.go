@@ -37,9 +37,7 @@ type gate struct {
 func newGate(t *testing.T) *gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &gate{Listener: l, over: make(chan struct{})}
 }
 
@@ -98,26 +96,15 @@ func TestDeathwatch(t *testing.T) {
 	const workers = 3
 	events := make(chan event.Event, 1000)
 	gates := make([]*gate, workers)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	all := make([]*shardlease.Worker, workers)
+	all := make([]*member, workers)
 	for i := range workers {
 		gates[i] = newGate(t)
-		w, err := shardlease.New(store, shardlease.Static("a", "b", "c", "d", "e", "f"), shardlease.Config{
-			Group: "g", Name: string(rune('x' + i)), Handoff: rebalance.Cooperative, TTL: 20 * time.Second,
+		all[i] = join(t, store, shardlease.Static("a", "b", "c", "d", "e", "f"), shardlease.Config{
+			Name: string(rune('x' + i)), Handoff: rebalance.Cooperative, TTL: 20 * time.Second,
 			Deathwatch: shardlease.Deathwatch{Listener: gates[i]},
 			Observe:    func(e event.Event) { events <- e },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[i] = w
-		running.Go(func() {
-			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-		})
+		}, serve)
 	}
-	defer running.Wait()
-	defer cancel()
 	until(t, func() bool {
 		for _, w := range all {
 			if w.Status().Held != 2 {
@@ -163,14 +150,10 @@ func until(t *testing.T, cond func() bool) {
 // TestDeathwatchConfig: a mistake in the configuration is reported with the rule it breaks.
 func TestDeathwatchConfig(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = listener.Close() }()
 	socket, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = socket.Close() }()
 	dial := new(net.Dialer).DialContext
 	for name, tc := range map[string]struct {
@@ -208,29 +191,10 @@ func TestDeathwatchConfig(t *testing.T) {
 func TestDeathwatchWithoutAPort(t *testing.T) {
 	busy := newGate(t)
 	defer func() { _ = busy.Close() }()
-	told := make(chan event.Event, 100)
-	w, err := shardlease.New(new(memstore.Store), shardlease.Static("a"), shardlease.Config{
-		Group: "g", Handoff: rebalance.Eager, Deathwatch: shardlease.Deathwatch{Listen: busy.Addr().String()},
-		Observe: func(e event.Event) { told <- e },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() {
-		_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-	})
-	until(t, func() bool { return w.Status().Held == 1 })
-	for e := range told {
-		if e.Kind == event.Unwatched {
-			if e.Err == nil || !strings.Contains(e.Err.Error(), "in use") {
-				t.Errorf("reported: %v", e)
-			}
-			return
-		}
+	w := join(t, new(memstore.Store), shardlease.Static("a"), shardlease.Config{Deathwatch: shardlease.Deathwatch{Listen: busy.Addr().String()}}, serve)
+	until(t, func() bool { return w.Status().Held == 1 && len(w.of(event.Unwatched)) > 0 })
+	if e := w.of(event.Unwatched)[0]; e.Err == nil || !strings.Contains(e.Err.Error(), "in use") {
+		t.Errorf("reported: %v", e)
 	}
 }
 
@@ -267,40 +231,20 @@ func (c stuckConn) Close() error { <-c.until; return c.Conn.Close() }
 func TestStuckListener(t *testing.T) {
 	store, free := new(memstore.Store), make(chan struct{})
 	l := newGate(t).Listener
-	w, told, stop := watched(t, store, stuckGate{l, free, false})
+	w := watched(t, store, stuckGate{l, free, false})
+	t.Cleanup(func() { close(free) })
 	until(t, func() bool { return w.Status().Held == 1 })
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
 		t.Fatalf("answer %q, %v", answer, err)
 	}
 	time.Sleep(100 * time.Millisecond) // it is kept
-	for r, err := range store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindSeat}) {
-		if seat, ok := r.(lease.Seat); ok && err == nil {
-			write, err := protocol.Evict(seat)
-			if err == nil {
-				_, err = store.Write(t.Context(), write)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for joined := 0; joined < 2; {
-		select {
-		case e := <-told:
-			if e.Kind == event.Joined {
-				joined++
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("the worker takes no other seat")
-		}
-	}
-	close(free)
-	stop()
+	seat, err := store.Get(t.Context(), lease.Key{Group: "orders", Kind: lease.KindSeat, Name: string(w.Status().Incarnation)})
+	must(t, err)
+	fixture.Must[lease.Record](t, store)(protocol.Evict(seat.(lease.Seat)))
+	until(t, func() bool { return len(w.of(event.Joined)) == 2 })
 }
 
 // TestStopBeforeListening: a worker whose context has ended before it listens reports no fault.
@@ -313,45 +257,24 @@ func TestStopBeforeListening(t *testing.T) {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.Run(ctx, func(context.Context, *shardlease.Tenure) error { return nil }); err != nil {
-		t.Error(err)
-	}
+	check(t, w.Run(ctx, func(context.Context, *shardlease.Tenure) error { return nil }))
 }
 
 // TestListenerThatExits: a listener that calls runtime.Goexit has failed, and the worker reports that.
 func TestListenerThatExits(t *testing.T) {
 	free := make(chan struct{})
 	close(free)
-	_, told, stop := watched(t, new(memstore.Store), stuckGate{newGate(t).Listener, free, true})
-	for e := range told {
-		if e.Kind == event.Unwatched {
-			break
-		}
-	}
-	stop()
+	w := watched(t, new(memstore.Store), stuckGate{newGate(t).Listener, free, true})
+	until(t, func() bool { return len(w.of(event.Unwatched)) > 0 })
 }
 
-// watched runs a worker of one shard with this listener until stop is called.
-func watched(t *testing.T, store lease.Store, l net.Listener) (w *shardlease.Worker, told chan event.Event, stop func()) {
-	told = make(chan event.Event, 1000)
-	w, err := shardlease.New(store, shardlease.Static("a"), shardlease.Config{
-		Group: "g", Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: shardlease.Deathwatch{Listener: l},
-		Observe: func(e event.Event) { told <- e },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-	})
-	return w, told, func() { cancel(); running.Wait() }
+// watched runs a worker of one shard with this listener.
+func watched(t *testing.T, store lease.Store, l net.Listener) *member {
+	t.Helper()
+	return join(t, store, shardlease.Static("a"), shardlease.Config{TTL: 3 * time.Second, Deathwatch: shardlease.Deathwatch{Listener: l}}, serve)
 }
 
 // A proxy forwards connections to a worker. When the worker is dead, the proxy accepts on its behalf, as the sidecar
@@ -408,26 +331,15 @@ func TestProxyAcceptsForTheDead(t *testing.T) {
 	dead := newGate(t)
 	behind := newProxy(t, dead.Addr().String())
 	evicted := make(chan event.Event, 100)
-	var running sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	defer running.Wait()
-	defer cancel()
-	start := func(name string, store lease.Store, d shardlease.Deathwatch) *shardlease.Worker {
-		w, err := shardlease.New(store, shardlease.Static("a", "b"), shardlease.Config{
-			Group: "g", Name: name, Handoff: rebalance.Eager, TTL: ttl, Deathwatch: d,
+	start := func(name string, store lease.Store, d shardlease.Deathwatch) *member {
+		return join(t, store, shardlease.Static("a", "b"), shardlease.Config{
+			Name: name, TTL: ttl, Deathwatch: d,
 			Observe: func(e event.Event) {
 				if e.Kind == event.PeerEvicted {
 					evicted <- e
 				}
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-		})
-		return w
+		}, serve)
 	}
 	x := start("x", store, shardlease.Deathwatch{Listener: newGate(t)})
 	y := start("y", cut, shardlease.Deathwatch{Listener: dead, Advertise: behind.Addr().String()})
@@ -451,19 +363,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	p, store := new(pulse), storetest.NewLink(new(memstore.Store))
 	p.over(store)
 	gate := newGate(t)
-	w, err := shardlease.New(store, shardlease.Static("a"), shardlease.Config{
-		Group: "g", Handoff: rebalance.Eager, TTL: 3 * time.Second, Deathwatch: shardlease.Deathwatch{Listener: gate.Listener},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-	})
-	defer running.Wait()
-	defer cancel()
+	w := watched(t, store, gate.Listener)
 	until(t, func() bool { return w.Status().Held == 1 })
 	junk := make([]byte, 64<<10)
 	var clients sync.WaitGroup
@@ -564,20 +464,9 @@ func TestRefusalsOfOnesOwnMachine(t *testing.T) {
 func fleetOf(t *testing.T, ttl time.Duration, each ...shardlease.Deathwatch) <-chan event.Event {
 	t.Helper()
 	store, told := new(memstore.Store), make(chan event.Event, 1000)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	t.Cleanup(running.Wait)
-	t.Cleanup(cancel)
 	for i, d := range each {
-		w, err := shardlease.New(store, shardlease.Static("a", "b", "c", "d", "e", "f"), shardlease.Config{
-			Group: "g", Name: string(rune('a' + i)), Handoff: rebalance.Eager, TTL: ttl, Deathwatch: d, Observe: func(e event.Event) { told <- e },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			_ = w.Run(ctx, func(ctx context.Context, _ *shardlease.Tenure) error { <-ctx.Done(); return nil })
-		})
+		config := shardlease.Config{Name: string(rune('a' + i)), TTL: ttl, Deathwatch: d, Observe: func(e event.Event) { told <- e }}
+		join(t, store, shardlease.Static("a", "b", "c", "d", "e", "f"), config, serve)
 	}
 	return told
 }

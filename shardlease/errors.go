@@ -23,7 +23,8 @@ var (
 	ErrRunning = errors.New("Run was called before: a worker or a session runs only once")
 	// ErrSessionOver means that the session has ended, or that the context of its Run has ended.
 	ErrSessionOver = errors.New("the session is over")
-	// ErrHolding means that the session already holds the lease, under a tenure that is not released.
+	// ErrHolding means that the session already holds the lease, under a tenure that is not released, or that
+	// a function of [Session.Do] still runs for it.
 	ErrHolding = errors.New("this session holds the lease already")
 	// ErrWaiting means that another call of the same session already waits for the lease.
 	ErrWaiting = errors.New("this session waits for the lease already")
@@ -37,8 +38,8 @@ var (
 // A ConfigError contains a field and the rule that its value breaks.
 type ConfigError struct {
 	// Field is the name of a field of [Config], [SessionConfig] or [AcquireOptions], or of an argument:
-	// "store" or "source" of [New] and [NewSession], "ctx" or "handler" of Run, and "ctx" or "name" of
-	// [Session.Acquire].
+	// "store" or "source" of [New] and [NewSession], "ctx" or "handler" of Run, "ctx" or "name" of
+	// [Session.Acquire], and "f" of [Session.Do].
 	Field string
 	Rule  string
 	Err   error // the error of the check that refused the value; nil if Rule is complete
@@ -143,12 +144,16 @@ type HeldError struct {
 	// operator's if the lease is reserved. It is for people.
 	Since       time.Time
 	Lost        bool // the holder is gone or has lost the lease by a command, and its lock delay is not over yet
-	Quarantined bool // an operator has quarantined the lease
+	Quarantined bool // an operator, or a session after too many failures, has quarantined the lease
 	// ReservedFor is the name of the sessions for which an operator has reserved the lease
 	// ([Supervisor.Reassign]); empty: the lease is not reserved.
 	ReservedFor string
-	Finished    bool // the lease is finished: nobody can acquire it again
-	Unreadable  bool // the row of the lease cannot be read, and the other fields are empty
+	// LastBeat is when the holder sent its last heartbeat, by the holder's clock: the holder has been silent since
+	// then. Zero: the call has read no heartbeat of the holder, for example because the holder is gone.
+	LastBeat   time.Time
+	Waited     time.Duration // how long the call has waited
+	Finished   bool          // the lease is finished: nobody can acquire it again
+	Unreadable bool          // the row of the lease cannot be read, and the other fields are empty
 }
 
 func (e *HeldError) Error() string {
@@ -170,8 +175,11 @@ func (e *HeldError) Error() string {
 		return text + fmt.Sprintf(" was taken from its holder at %s; the lock delay is not over", e.Since.Format(time.RFC3339))
 	}
 	text += fmt.Sprintf(" is held by %v under generation %d since %s", e.Owner, e.Generation, e.Since.Format(time.RFC3339))
-	if e.Lost {
+	switch {
+	case e.Lost:
 		text += ", who is gone; the lock delay is not over"
+	case !e.LastBeat.IsZero() && e.Waited >= time.Second:
+		text += fmt.Sprintf(", with its last heartbeat at %s; waited %v", e.LastBeat.Format(time.RFC3339), e.Waited.Truncate(time.Second/10))
 	}
 	return text
 }
@@ -253,6 +261,14 @@ func (e *givenError) Is(target error) (is bool) {
 func (e *givenError) As(target any) (as bool) {
 	fault := apart(func() { as = errors.As(e.err, target) })
 	return fault == nil && as && !isNil(reflect.ValueOf(target).Elem().Interface())
+}
+
+// given returns the error as the user code gave it.
+func given(err error) error {
+	if of, ok := err.(*givenError); ok {
+		return of.err
+	}
+	return err
 }
 
 // noteOf returns the part of an error that may be stored in the table: the type of its

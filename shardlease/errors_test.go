@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -27,11 +28,14 @@ func TestHeldErrorNamesWhatItKnows(t *testing.T) {
 	by := lease.Owner{Name: "a", Incarnation: "a-1", Task: "deploy 7"}
 	for want, err := range map[string]*shardlease.HeldError{
 		`held by "a" (a-1) for task "deploy 7" under generation 12`: {Name: "lock", Owner: by, Generation: 12},
-		"the lock delay is not over":                                {Name: "lock", Owner: by, Generation: 12, Lost: true},
-		"was taken from its holder":                                 {Name: "lock", Generation: 12, Lost: true},
-		"is quarantined":                                            {Name: "lock", Generation: 12, Quarantined: true},
-		"cannot be read":                                            {Name: "lock", Unreadable: true},
-		"is finished":                                               {Name: "lock", Generation: 12, Finished: true},
+		"with its last heartbeat at 2026-11-28T12:00:00Z; waited 4.2s": {
+			Name: "lock", Owner: by, Generation: 12, LastBeat: time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC), Waited: 4234 * time.Millisecond,
+		},
+		"the lock delay is not over": {Name: "lock", Owner: by, Generation: 12, Lost: true},
+		"was taken from its holder":  {Name: "lock", Generation: 12, Lost: true},
+		"is quarantined":             {Name: "lock", Generation: 12, Quarantined: true},
+		"cannot be read":             {Name: "lock", Unreadable: true},
+		"is finished":                {Name: "lock", Generation: 12, Finished: true},
 	} {
 		if !strings.Contains(err.Error(), want) || errors.Is(err, lease.ErrHeld) == err.Finished {
 			t.Errorf("%v: want %q", err, want)

@@ -193,12 +193,7 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		b.mute.Store(false)
 		time.Sleep(3 * time.Second)
-		for _, e := range m.of(event.Draining) {
-			t.Errorf("unexpected event: %v", e)
-		}
-		for _, e := range m.of(event.Ended) {
-			t.Errorf("unexpected event: %v", e)
-		}
+		m.never(t, event.Draining, event.Ended)
 	})
 }
 
@@ -225,9 +220,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 				a.watch(nil, nil)
 				a.Cut() // the answer of the commit is lost
 				_, err := shardlease.Supervisor{Store: s.store, Group: "orders", By: "me"}.ForceRelease(context.Background(), "shard-00", r.Generation, "x")
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				time.AfterFunc(50*time.Millisecond, a.Heal)
 			}
 		})
@@ -263,8 +256,6 @@ func TestMalformedAgain(t *testing.T) {
 				t.Errorf("round %d, repaired: reported %v", round, events)
 			}
 		}
-		if err := a.stop(); err != nil {
-			t.Error(err)
-		}
+		check(t, a.stop())
 	})
 }

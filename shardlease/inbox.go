@@ -21,6 +21,8 @@ type inbox struct {
 	start   time.Time     // when it was made
 	marks   uint64        // Config.Commit.Marks: so many unwritten marks of a tenure are due; 0: no such number
 	wake    chan struct{} // has room for one: the loop needs to be woken only once
+	worker  *Worker       // whose state a tenure may ask for
+	calls   atomic.Uint64 // the calls of Confirm
 	pressed atomic.Bool   // the queue of urgent arrivals is not empty
 
 	mu      sync.Mutex

@@ -46,6 +46,7 @@ type run struct {
 	answers     *deathwatch.Server // nil: this worker does not listen
 	links       *deathwatch.Links  // nil: there is no deathwatch
 	slow        slowness
+	raiser      raiser
 	marks       engine.Batch   // the marks of a turn of the loop; empty between turns
 	sourceDue   engine.Instant // until when the source may take to answer
 	wake        engine.Instant // when the engine has something to do next
@@ -56,9 +57,11 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(w.config.Commit.Marks), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
 		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never,
-		flights: newFlights(),
+		flights: newFlights(), raiser: newRaiser(w.config),
 	}
+	r.inbox.worker = w
 	r.calls, r.cancelCalls = context.WithCancel(r.values)
+	r.raiser.do, r.raiser.inbox, r.raiser.fault = r.do, r.inbox, r.hookFault
 	r.order = guarded(r.config.Order, r.hookFault)
 	c := r.config.engine(r.hookFault)
 	if c.Deathwatch {
@@ -234,6 +237,10 @@ func (r *run) carryOut(o engine.Output) {
 		}
 	case engine.Start:
 		r.begin(o)
+	case engine.RaiseAgain:
+		if e := r.episode[o.Tenure]; e != nil {
+			r.raiser.again(e.tenure)
+		}
 	case engine.Drain:
 		if e := r.episode[o.Tenure]; e != nil {
 			end := e.tenure.end(o.Cause)
@@ -243,6 +250,10 @@ func (r *run) carryOut(o engine.Output) {
 	case engine.Committed:
 		if e := r.episode[o.Tenure]; e != nil {
 			e.tenure.settle(o.Seq, int64(o.Oldest), o.Err)
+		}
+	case engine.Confirmed:
+		if e := r.episode[o.Tenure]; e != nil {
+			e.tenure.confirmed(o)
 		}
 	case engine.Over:
 		r.over(o)
@@ -261,8 +272,8 @@ func (r *run) carryOut(o engine.Output) {
 	}
 }
 
-// begin calls the handler. The goroutine of the handler reports the event Started, because on a busy machine it may
-// have to wait for a processor.
+// begin calls the handler when the fences are raised. The goroutine of the handler reports the event Started, because on a
+// busy machine it may have to wait for a processor.
 func (r *run) begin(o engine.Start) {
 	o.Hold.Order = r.order // handlers call it, so a runtime.Goexit in it ends only the handler's goroutine
 	values := fence.NewContext(r.values, fence.Token{Group: o.Hold.Key.Group, Shard: o.Hold.Key.Name, Generation: o.Hold.Generation})
@@ -279,10 +290,7 @@ func (r *run) begin(o engine.Start) {
 	r.episode[o.Tenure] = &episode{tenure: t}
 	r.worker.add(t)
 	r.handlers++
-	r.do(func() {
-		r.reportStart(o.Event)
-		r.handle(t)
-	})
+	r.do(func() { r.handle(t, o.Raise, o.Event) })
 }
 
 // over ends a tenure for its handler.

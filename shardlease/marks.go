@@ -1,6 +1,7 @@
 package shardlease
 
 import (
+	"math"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
@@ -51,12 +52,7 @@ func (t *Tenure) settle(seq uint64, oldest int64, err error) {
 		t.since.Store(oldest)
 	}
 	t.refusal = err
-	for w, until := range t.waiting {
-		if until <= seq {
-			w <- err
-			delete(t.waiting, w)
-		}
-	}
+	t.answer(false, seq, err)
 	t.pending = t.made > t.settled
 	if t.pending && t.made > t.reported {
 		t.notify(true) // a mark was made after the last report, when the engine did not need to know at once
@@ -109,9 +105,8 @@ func (t *Tenure) conclude(end *EndError) {
 		// Under the lock, so that a Finish whose context is one of these finds its answer.
 		t.stop(end)
 	}
-	for w := range t.waiting {
-		w <- err
-	}
+	t.answer(false, math.MaxUint64, err)
+	t.answer(true, math.MaxUint64, end)
 	t.waiting = nil
 	t.mu.Unlock()
 	if end.Cause != event.CauseFinished {

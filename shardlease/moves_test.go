@@ -67,23 +67,21 @@ func TestDyingInEveryPhase(t *testing.T) {
 }
 
 func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.Write) bool, before bool) {
-	s := newStage(t, 4)
 	config := shardlease.Config{Handoff: mode}
-	actors := map[string]*actor{"a": s.enter("a", config, nil)}
-	s.shared(time.Second, "a")
+	s := staged(t, 4, config, nil, "a")
 	time.Sleep(20 * time.Second)
-	actors["b"] = s.enter("b", config, nil)
+	s.enter("b", config, nil)
 	var once sync.Once
 	died := make(chan struct{})
 	hook := func(w lease.Write) {
 		if step(w) {
-			once.Do(func() { actors[dies].die(); close(died) })
+			once.Do(func() { s.actor(dies).die(); close(died) })
 		}
 	}
 	if before {
-		actors[who].watch(hook, nil)
+		s.actor(who).watch(hook, nil)
 	} else {
-		actors[who].watch(nil, hook)
+		s.actor(who).watch(nil, hook)
 	}
 	select {
 	case <-died:
@@ -110,12 +108,7 @@ func TestCleanStop(t *testing.T) {
 }
 
 func testCleanStop(t *testing.T, mode rebalance.Mode) {
-	s := newStage(t, 8)
-	config := shardlease.Config{Handoff: mode}
-	for _, name := range []string{"a", "b", "c"} {
-		s.enter(name, config, nil)
-	}
-	s.shared(beat+1500*time.Millisecond, "a", "b", "c")
+	s := staged(t, 8, shardlease.Config{Handoff: mode}, nil, "a", "b", "c")
 	time.Sleep(20 * time.Second)
 	began := time.Now()
 	go s.actors[0].leave()
@@ -157,19 +150,6 @@ func TestOneNameTwice(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := s.running()["the other a"]; n != 2 {
 			t.Errorf("the other worker holds %d shards", n)
-		}
-	})
-}
-
-func TestJoinLeaveJoin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		config := shardlease.Config{Handoff: rebalance.Cooperative}
-		s := staged(t, 6, config, nil, "a")
-		for range 3 {
-			b := s.enter("b", config, nil)
-			s.shared(beat+1500*time.Millisecond, "a", "b")
-			b.leave()
-			s.shared(beat+1500*time.Millisecond, "a")
 		}
 	})
 }

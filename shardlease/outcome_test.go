@@ -233,9 +233,7 @@ func TestReleaseThatLanded(t *testing.T) {
 		if len(ended) != 1 || ended[0].Cause != event.CauseStopped || ended[0].Err != nil || ended[0].Pending != 0 {
 			t.Errorf("reported: %v", ended)
 		}
-		if refused := a.of(event.Refused); len(refused) > 0 {
-			t.Errorf("reported: %v", refused)
-		}
+		a.never(t, event.Refused)
 	})
 }
 
@@ -249,45 +247,38 @@ func TestFinishThatLanded(t *testing.T) {
 		},
 		"removed": protocol.Remove,
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 1)
-				finished := make(chan error, 1)
-				var calls atomic.Int32
-				a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
-					if calls.Add(1) > 1 { // claimed again after the rewind
-						return serve(ctx, tn)
-					}
-					if err := tn.Mark("7"); err != nil {
-						t.Error(err)
-					}
-					finished <- tn.Finish(tn.Context())
-					return nil
-				})
-				var once sync.Once
-				a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (now lease.Record, err error) {
-					now, err = send()
-					if row, ok := now.(lease.Row); ok && err == nil && row.Finished {
-						once.Do(func() {
-							s.write(change(row, protocol.Command{Seen: row.Generation, By: "op"}, protocol.Stamp{ID: "change", At: time.Now()}))
-							now, err = nil, errDown
-						})
-					}
-					return now, err
-				})
-				if err := <-finished; err != nil {
-					t.Errorf("Finish returned %v", err)
+		subtest(t, name, func(t *testing.T) {
+			s := newStage(t, 1)
+			finished := make(chan error, 1)
+			var calls atomic.Int32
+			a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, func(ctx context.Context, tn *shardlease.Tenure) error {
+				if calls.Add(1) > 1 { // claimed again after the rewind
+					return serve(ctx, tn)
 				}
-				time.Sleep(time.Second)
-				ended := a.of(event.Ended)
-				if len(ended) != 1 || ended[0].Cause != event.CauseFinished || ended[0].Err != nil || ended[0].Pending != 0 {
-					t.Errorf("reported: %v", ended)
-				}
-				if refused := a.of(event.Refused); len(refused) > 0 {
-					t.Errorf("reported: %v", refused)
-				}
-				s.end()
+				check(t, tn.Mark("7"))
+				finished <- tn.Finish(tn.Context())
+				return nil
 			})
+			var once sync.Once
+			a.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (now lease.Record, err error) {
+				now, err = send()
+				if row, ok := now.(lease.Row); ok && err == nil && row.Finished {
+					once.Do(func() {
+						s.write(change(row, protocol.Command{Seen: row.Generation, By: "op"}, protocol.Stamp{ID: "change", At: time.Now()}))
+						now, err = nil, errDown
+					})
+				}
+				return now, err
+			})
+			if err := <-finished; err != nil {
+				t.Errorf("Finish returned %v", err)
+			}
+			time.Sleep(time.Second)
+			ended := a.of(event.Ended)
+			if len(ended) != 1 || ended[0].Cause != event.CauseFinished || ended[0].Err != nil || ended[0].Pending != 0 {
+				t.Errorf("reported: %v", ended)
+			}
+			a.never(t, event.Refused)
 		})
 	}
 }

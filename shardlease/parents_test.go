@@ -53,9 +53,7 @@ func removeParent(t *testing.T, store lease.Store, after time.Duration) {
 	t.Helper()
 	s := shardlease.Supervisor{Store: store, Group: "orders", By: "me"}
 	row, err := s.Quarantine(t.Context(), "p", rowOf(t, store, "p").Generation, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	time.Sleep(after)
 	if _, err = s.Remove(t.Context(), "p", row.Generation, "again from the beginning"); err != nil {
 		t.Fatal(err)

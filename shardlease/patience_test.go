@@ -31,9 +31,7 @@ func TestStallIsConfirmed(t *testing.T) {
 		})
 		s.shared(30*time.Second, "a")
 		time.Sleep(10 * time.Minute)
-		if ended := a.of(event.Draining); len(ended) > 0 {
-			t.Errorf("%d handlers were asked to wind down: %v", len(ended), ended[0])
-		}
+		a.never(t, event.Draining)
 	})
 }
 
@@ -42,50 +40,45 @@ func TestStallIsConfirmed(t *testing.T) {
 // handlers do. No tenure ends. Before, all of them ended as stalled, and shards were quarantined.
 func TestPauseIsNoStall(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 3900 * time.Millisecond} {
-		t.Run(every.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStage(t, 8)
-				var mu sync.Mutex
-				var paused chan struct{}     // not nil: closed when the process goes on
-				var first *shardlease.Tenure // of one shard
-				a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 4 * time.Second, MaxAttempts: 3}, func(ctx context.Context, tn *shardlease.Tenure) error {
-					if tn.Shard().Name == "shard-00" {
-						mu.Lock()
-						first = tn
-						mu.Unlock()
-					}
-					for sleep(ctx, every) {
-						mu.Lock()
-						wait := paused
-						mu.Unlock()
-						if wait != nil {
-							<-wait
-							time.Sleep(200 * time.Millisecond)
-						}
-						tn.Alive()
-					}
-					return nil
-				})
-				s.shared(30*time.Second, "a")
-				for i := range 20 {
-					time.Sleep(10*time.Second + time.Duration(i)*170*time.Millisecond)
+		subtest(t, every.String(), func(t *testing.T) {
+			s := newStage(t, 8)
+			var mu sync.Mutex
+			var paused chan struct{}     // not nil: closed when the process goes on
+			var first *shardlease.Tenure // of one shard
+			a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 4 * time.Second, MaxAttempts: 3}, func(ctx context.Context, tn *shardlease.Tenure) error {
+				if tn.Shard().Name == "shard-00" {
 					mu.Lock()
-					paused = make(chan struct{})
-					mu.Unlock()
-					a.freeze()
-					go first.Commit(t.Context(), fmt.Sprint(i)) // the loop is frozen when it turns
-					time.Sleep(5 * time.Second)
-					a.thaw()
-					mu.Lock()
-					close(paused)
-					paused = nil
+					first = tn
 					mu.Unlock()
 				}
-				if n := len(a.of(event.Draining)) + len(a.of(event.Ended)) + len(a.of(event.Lost)); n > 0 {
-					t.Errorf("%d tenures ended: %v", n, append(a.of(event.Draining), a.of(event.Lost)...)[0])
+				for sleep(ctx, every) {
+					mu.Lock()
+					wait := paused
+					mu.Unlock()
+					if wait != nil {
+						<-wait
+						time.Sleep(200 * time.Millisecond)
+					}
+					tn.Alive()
 				}
-				s.end()
+				return nil
 			})
+			s.shared(30*time.Second, "a")
+			for i := range 20 {
+				time.Sleep(10*time.Second + time.Duration(i)*170*time.Millisecond)
+				mu.Lock()
+				paused = make(chan struct{})
+				mu.Unlock()
+				a.freeze()
+				go first.Commit(t.Context(), fmt.Sprint(i)) // the loop is frozen when it turns
+				time.Sleep(5 * time.Second)
+				a.thaw()
+				mu.Lock()
+				close(paused)
+				paused = nil
+				mu.Unlock()
+			}
+			a.never(t, event.Draining, event.Ended, event.Lost)
 		})
 	}
 }
@@ -106,7 +99,6 @@ func TestHangingHandlerStallsDespitePauses(t *testing.T) {
 		if n := len(a.of(event.Draining)); n == 0 {
 			t.Error("the handler that hangs has not stalled")
 		}
-		s.end()
 	})
 }
 
@@ -117,39 +109,34 @@ func TestLostAnswersCostNoSeat(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		for _, lost := range []int{1, 2, 3} {
-			t.Run(fmt.Sprint(ttl, "/", lost), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					s := newStage(t, 6)
-					config := shardlease.Config{TTL: ttl, CommitTimeout: 1, Handoff: rebalance.Eager, MaxAttempts: 1, Commit: checkpoint.Policy{Every: max(200*time.Millisecond, ttl/50)}}
-					if _, err := shardlease.New(s.store, s.source, config); err == nil {
-						t.Fatal("there is no shortest CommitTimeout")
+			subtest(t, fmt.Sprint(ttl, "/", lost), func(t *testing.T) {
+				s := newStage(t, 6)
+				config := shardlease.Config{TTL: ttl, CommitTimeout: 1, Handoff: rebalance.Eager, MaxAttempts: 1, Commit: checkpoint.Policy{Every: max(200*time.Millisecond, ttl/50)}}
+				if _, err := shardlease.New(s.store, s.source, config); err == nil {
+					t.Fatal("there is no shortest CommitTimeout")
+				}
+				config.CommitTimeout = shortest(t, s, config)
+				a := s.enter("a", config, nil)
+				s.enter("b", config, nil)
+				s.shared(30*time.Second+ttl, "a", "b")
+				time.Sleep(ttl)
+				var mu sync.Mutex
+				left := map[string]int{}
+				a.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+					mu.Lock()
+					left[w.Key().Name]++
+					n := left[w.Key().Name]
+					mu.Unlock()
+					record, err := send()
+					if w.Key().Kind == lease.KindLease && n <= lost {
+						<-ctx.Done()
+						return nil, ctx.Err()
 					}
-					config.CommitTimeout = shortest(t, s, config)
-					a := s.enter("a", config, nil)
-					s.enter("b", config, nil)
-					s.shared(30*time.Second+ttl, "a", "b")
-					time.Sleep(ttl)
-					var mu sync.Mutex
-					left := map[string]int{}
-					a.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
-						mu.Lock()
-						left[w.Key().Name]++
-						n := left[w.Key().Name]
-						mu.Unlock()
-						record, err := send()
-						if w.Key().Kind == lease.KindLease && n <= lost {
-							<-ctx.Done()
-							return nil, ctx.Err()
-						}
-						return record, err
-					})
-					time.Sleep(20*time.Second + 2*ttl)
-					if n := len(a.of(event.Lost)) + len(a.of(event.CommitsFail)) + len(a.of(event.Quarantined)); n > 0 {
-						t.Errorf("%d seats or shards were lost", n)
-					}
-					s.shared(time.Second, "a", "b")
-					s.end()
+					return record, err
 				})
+				time.Sleep(20*time.Second + 2*ttl)
+				a.never(t, event.Lost, event.CommitsFail, event.Quarantined)
+				s.shared(time.Second, "a", "b")
 			})
 		}
 	}
@@ -191,13 +178,8 @@ func TestHeldCommitsAreNotLate(t *testing.T) {
 		}
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
-			if err := a.Healthy(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Healthy())
 		}
-		if n := len(a.of(event.CommitsFail)) + len(a.of(event.Lost)); n > 0 {
-			t.Errorf("%d faults", n)
-		}
-		s.end()
+		a.never(t, event.CommitsFail, event.Lost)
 	})
 }

@@ -83,7 +83,7 @@ func testWaywardPlanner(t *testing.T, deed string) {
 	enter := func(name string) *actor {
 		p := &wayward{deed: deed, healed: healed}
 		planners = append(planners, p)
-		return s.enter(name, shardlease.Config{Planner: p}, nil)
+		return s.enter(name, shardlease.Config{Planner: p}, plodding)
 	}
 	a, b := enter("a"), enter("b")
 	s.shared(2*beat+1500*time.Millisecond, "a", "b")
@@ -97,9 +97,7 @@ func testWaywardPlanner(t *testing.T, deed string) {
 	a.die()
 	s.shared(ttl+3*beat, "b", "c")
 	for i, of := range []*actor{a, b, c} {
-		if lost := of.of(event.Lost); len(lost) > 0 {
-			t.Errorf("%s lost its seat: %v", of.name, lost)
-		}
+		of.never(t, event.Lost)
 		if most := planners[i].most.Load(); most > 1 {
 			t.Errorf("%d calls of the planner of %s were under way", most, of.name)
 		}
@@ -146,9 +144,7 @@ func TestHangingPlannerIsReportedWithEachPlan(t *testing.T) {
 		default:
 		}
 		close(healed)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		check(t, <-done)
 	})
 }
 

@@ -26,7 +26,7 @@ func TestReassignToAWorker(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
 		synctest.Test(t, func(t *testing.T) {
-			s := staged(t, 24, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, names...)
+			s := staged(t, 24, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, plodding, names...)
 			time.Sleep(time.Minute)
 			for _, shard := range s.names()[:4] {
 				row := s.row(shard)
@@ -51,7 +51,7 @@ func TestReassignToAWorker(t *testing.T) {
 // over, and not before.
 func TestReassignToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, "a", "b", "c")
+		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, plodding, "a", "b", "c")
 		time.Sleep(time.Minute)
 		shard, from := s.names()[0], time.Now()
 		_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, "nobody", time.Minute, "its handler hangs")
@@ -79,7 +79,7 @@ func TestReassignToNobodyIsReported(t *testing.T) {
 					told = append(told, e)
 				}
 			}}
-			s := staged(t, 24, config, nil, names...)
+			s := staged(t, 24, config, plodding, names...)
 			time.Sleep(time.Minute)
 			reassign := func(shard, to string) {
 				_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, to, time.Minute, "its handler hangs")
@@ -143,7 +143,7 @@ func TestReassignToNobodyIsReported(t *testing.T) {
 // worker that runs, or frees it for all, and nobody waits for the end of the reservation.
 func TestReservationEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, nil, "a", "b", "c")
+		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, plodding, "a", "b", "c")
 		time.Sleep(time.Minute)
 		operator := s.operator()
 		for i, shard := range s.names()[:2] {
@@ -214,9 +214,6 @@ func TestReassignToASession(t *testing.T) {
 		if third := <-others; third.Checkpoint().State != "data" {
 			t.Errorf("then acquired at %v", third.Checkpoint())
 		}
-		for _, g := range []*runner{a, b, c, d} {
-			g.end(t)
-		}
 	})
 }
 
@@ -251,9 +248,7 @@ func TestCommandsKeepTheLockDelay(t *testing.T) {
 				waits := make(chan *shardlease.Tenure)
 				go func() { waits <- b.lock(t, shardlease.AcquireOptions{}) }()
 				time.Sleep(time.Minute)
-				if err := take(shardlease.Supervisor{Store: store, Group: "locks", By: "ann", NoDelay: none}, first, a.Status().Incarnation); err != nil {
-					t.Error(err)
-				}
+				check(t, take(shardlease.Supervisor{Store: store, Group: "locks", By: "ann", NoDelay: none}, first, a.Status().Incarnation))
 				began := time.Now()
 				(<-waits).Release("")
 				least := delay
@@ -263,8 +258,6 @@ func TestCommandsKeepTheLockDelay(t *testing.T) {
 				if took := time.Since(began); took < least || took > least+8*time.Second {
 					t.Errorf("%s, NoDelay %t: acquired after %v", name, none, took)
 				}
-				b.end(t)
-				a.end(t)
 			})
 		}
 	}

@@ -33,6 +33,22 @@ func inBothModes(t *testing.T, f func(t *testing.T, mode rebalance.Mode)) {
 	}
 }
 
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check reports an error. Handlers may call it, in their goroutines.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A diary records the events that Observe is called with.
 type diary struct {
 	mu     sync.Mutex
@@ -51,6 +67,16 @@ func (d *diary) of(kind event.Kind) []event.Event {
 	return slices.DeleteFunc(slices.Clone(d.events), func(e event.Event) bool { return e.Kind != kind })
 }
 
+// never reports events of these kinds.
+func (d *diary) never(t testing.TB, kinds ...event.Kind) {
+	t.Helper()
+	for _, kind := range kinds {
+		if events := d.of(kind); len(events) > 0 {
+			t.Errorf("%d events of the kind %v: %v", len(events), kind, events)
+		}
+	}
+}
+
 // A member is a running worker under test.
 type member struct {
 	*shardlease.Worker
@@ -67,9 +93,7 @@ func join(t *testing.T, store lease.Store, source shardlease.Source, config shar
 	t.Helper()
 	m := newMember(t, store, source, config, handler, before...)
 	t.Cleanup(func() {
-		if err := m.stop(); err != nil {
-			t.Error(err)
-		}
+		check(t, m.stop())
 	})
 	return m
 }
@@ -89,9 +113,7 @@ func newMember(t *testing.T, store lease.Store, source shardlease.Source, config
 		config.Handoff = rebalance.Eager
 	}
 	w, err := shardlease.New(store, source, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Worker = w
 	for _, f := range before {
 		f(w)
@@ -120,9 +142,7 @@ func count(ctx context.Context, t *shardlease.Tenure) error {
 func owners(t *testing.T, store lease.Store) map[string]int {
 	t.Helper()
 	rows, err := shardlease.Supervisor{Store: store, Group: "orders"}.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	held := map[string]int{}
 	for _, row := range rows {
 		held[row.Owner.Name]++
@@ -151,9 +171,7 @@ func testTwoWorkersShare(t *testing.T, mode rebalance.Mode) {
 	if held := owners(t, store); held["a"] != 2 || held["b"] != 2 {
 		t.Errorf("two workers hold %v", held)
 	}
-	if err := errors.Join(a.Healthy(), b.Healthy(), a.Ready(), b.Ready()); err != nil {
-		t.Error(err)
-	}
+	check(t, errors.Join(a.Healthy(), b.Healthy(), a.Ready(), b.Ready()))
 	seats, err := shardlease.Supervisor{Store: store, Group: "orders"}.Workers(t.Context())
 	if err != nil || len(seats) != 2 {
 		t.Errorf("%d workers have a seat, error %v", len(seats), err)

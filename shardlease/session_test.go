@@ -25,18 +25,16 @@ type runner struct {
 	over chan error
 }
 
-// runSession runs a session until the test ends.
+// runSession runs a session until the test ends, which checks the result of Run.
 func runSession(t *testing.T, store lease.Store, c shardlease.SessionConfig) *runner {
 	t.Helper()
 	c.Group = "locks"
 	s, err := shardlease.NewSession(store, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	g := &runner{Session: s, stop: stop, over: make(chan error, 1)}
-	go func() { g.over <- s.Run(ctx) }()
-	t.Cleanup(stop)
+	go func() { g.over <- s.Run(ctx); close(g.over) }()
+	t.Cleanup(func() { g.end(t) })
 	return g
 }
 
@@ -52,18 +50,14 @@ func (g *runner) end(t *testing.T) {
 func (g *runner) lock(t *testing.T, o shardlease.AcquireOptions) *shardlease.Tenure {
 	t.Helper()
 	tn, err := g.Acquire(t.Context(), "lock", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tn
 }
 
 func lockRow(t *testing.T, store lease.Store) lease.Row {
 	t.Helper()
 	r, err := store.Get(t.Context(), lease.Key{Group: "locks", Kind: lease.KindLease, Name: "lock"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r.(lease.Row)
 }
 
@@ -120,7 +114,6 @@ func TestSeatOfASession(t *testing.T) {
 		if err != nil || len(seats) != 1 || seats[0].Build != "v1.4.2" || seats[0].Since.IsZero() || seats[0].Handoff != "" {
 			t.Errorf("seats %+v, %v", seats, err)
 		}
-		a.end(t)
 	})
 }
 
@@ -189,8 +182,6 @@ func TestSessionOfOneName(t *testing.T) {
 		if _, err := b.Acquire(t.Context(), "", shardlease.AcquireOptions{LockDelay: 48 * time.Hour}); !errors.Is(err, shardlease.ErrConfig) {
 			t.Errorf("Acquire accepts anything: %v", err)
 		}
-		a.end(t)
-		b.end(t)
 	})
 }
 
@@ -227,15 +218,11 @@ func TestFinishedLeaseIsLetGo(t *testing.T) {
 func TestSessionBeforeAndAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := make(chan *shardlease.Tenure)
 		go func() {
 			tn, err := s.Acquire(context.Background(), "lock", shardlease.AcquireOptions{})
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			got <- tn
 		}()
 		time.Sleep(time.Hour)
@@ -277,9 +264,7 @@ func TestTryAcquireSaysWhatItWaitedFor(t *testing.T) {
 			}
 		}
 		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		try(s, "lock", "it waited for the session: ")
 		link := storetest.NewLink(new(memstore.Store))
 		link.Cut()
@@ -291,7 +276,6 @@ func TestTryAcquireSaysWhatItWaitedFor(t *testing.T) {
 		try(a.Session, "other", "it waited for an answer of the store")
 		link.Heal()
 		time.Sleep(10 * time.Second)
-		a.end(t)
 	})
 }
 
@@ -315,7 +299,6 @@ func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
 				t.Errorf("%v after Acquire returned %v: %v", time.Duration(i)*500*time.Microsecond, err, r)
 			}
 		}
-		a.end(t)
 	})
 }
 
@@ -324,9 +307,7 @@ func TestAbandonedAcquisitionIsNotLeaked(t *testing.T) {
 func TestAnswerIsForTheCallThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "locks"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Acquire(ctx, "lock", shardlease.AcquireOptions{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -380,7 +361,6 @@ func TestLeaseArrivesAsItsCallerGivesUp(t *testing.T) {
 				t.Fatalf("Acquire returned %v, and the row is %v", err, r)
 			}
 		}
-		a.end(t)
 	})
 }
 
@@ -399,7 +379,6 @@ func TestLeaseThatEndedIsNotHeld(t *testing.T) {
 				t.Errorf("after the end of its tenure: %v", err)
 			}
 		}
-		a.end(t)
 	})
 }
 
@@ -413,7 +392,6 @@ func TestLockDelayIsRoundedUp(t *testing.T) {
 		if got := lockRow(t, store).Owner.LockDelay; got != 3*time.Millisecond {
 			t.Errorf("the lock delay is %v", got)
 		}
-		a.end(t)
 	})
 }
 
@@ -478,16 +456,13 @@ func TestWatchYieldsChanges(t *testing.T) {
 		if want := []string{"false <nil>", "afalse <nil>", "true <nil>"}; fmt.Sprint(saw) != fmt.Sprint(want) {
 			t.Errorf("saw %q", saw)
 		}
-		a.end(t)
 	})
 }
 
 // TestWatchRefusesABadName: it yields the typed error once, and ends.
 func TestWatchRefusesABadName(t *testing.T) {
 	s, err := shardlease.NewSession(new(memstore.Store), shardlease.SessionConfig{Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	yields := 0
 	for row, err := range s.Watch(t.Context(), "") {
 		if of, ok := errors.AsType[*shardlease.ConfigError](err); !ok || of.Field != "name" || row.Generation != 0 {
@@ -507,9 +482,7 @@ func TestGroupsAreOfOneKind(t *testing.T) {
 		a := runSession(t, store, shardlease.SessionConfig{})
 		a.lock(t, shardlease.AcquireOptions{}).Release("")
 		w, err := shardlease.New(store, shardlease.Static("x"), shardlease.Config{Group: "locks", Handoff: rebalance.Eager})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		err = w.Run(t.Context(), func(context.Context, *shardlease.Tenure) error { t.Error("a shard was claimed"); return nil })
 		if of, ok := errors.AsType[*shardlease.GroupError](err); !ok || !of.Sessions || of.Group != "locks" {
 			t.Errorf("the worker's Run returned %v", err)
@@ -518,9 +491,7 @@ func TestGroupsAreOfOneKind(t *testing.T) {
 
 		store = new(memstore.Store)
 		w, err = shardlease.New(store, shardlease.Static("x"), shardlease.Config{Group: "locks", Handoff: rebalance.Eager})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan error)
 		go func() {
@@ -536,9 +507,7 @@ func TestGroupsAreOfOneKind(t *testing.T) {
 			t.Errorf("the session's Run returned %v", of)
 		}
 		stop()
-		if err := <-over; err != nil {
-			t.Error(err)
-		}
+		check(t, <-over)
 	})
 }
 
@@ -569,13 +538,10 @@ func TestSteeringSessionsIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := s.LiftAll(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check(t, s.LiftAll(t.Context()))
 		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
 			t.Errorf("the record of the wishes: %v", err)
 		}
-		a.end(t)
 	})
 }
 
@@ -599,9 +565,7 @@ func TestCommandsForSessions(t *testing.T) {
 
 		second := a.lock(t, shardlease.AcquireOptions{})
 		other, err := a.Acquire(t.Context(), "other", shardlease.AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		seats, _ := s.Workers(t.Context())
 		rows, err := s.Evict(t.Context(), seats[0].Incarnation, "stuck")
@@ -614,7 +578,6 @@ func TestCommandsForSessions(t *testing.T) {
 			t.Errorf("noticed after %v", took)
 		}
 		a.lock(t, shardlease.AcquireOptions{}).Release("")
-		a.end(t)
 	})
 }
 
@@ -639,8 +602,6 @@ func TestReleaseTaskEvictsSessions(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("acquired after %v", took)
 		}
-		b.end(t)
-		a.end(t)
 	})
 }
 
@@ -654,9 +615,7 @@ func TestReleaseTaskTellsASessionThatItSpares(t *testing.T) {
 		var lost []*shardlease.Tenure
 		for _, name := range []string{"1", "2"} {
 			tenure, err := a.Acquire(t.Context(), name, shardlease.AcquireOptions{Task: "run-17/" + name})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			lost = append(lost, tenure)
 		}
 		time.Sleep(time.Minute)
@@ -673,6 +632,5 @@ func TestReleaseTaskTellsASessionThatItSpares(t *testing.T) {
 		if err := kept.Context().Err(); err != nil {
 			t.Errorf("the lease without the task: %v", err)
 		}
-		a.end(t)
 	})
 }

@@ -119,9 +119,10 @@ func (w *Worker) because(text string, fault error) error {
 
 // A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
 // has the fields group, name, task, incarnation, phase, revision, settled, held, moving, requested,
-// abandoned, released, lost, trustSeconds, oldestMarkSeconds, unhealthy and unready. The revision is a string, because
-// some readers of JSON round large numbers. Durations are in seconds, and task, incarnation, unhealthy
-// and unready are absent if they are empty.
+// abandoned, released, lost, trustSeconds, oldestMarkSeconds, unhealthy, unready, refused, waited and
+// longestWaitSeconds. The revision is a string, because some readers of JSON round large numbers. Durations are
+// in seconds, and task, incarnation, unhealthy, unready, refused, waited and longestWaitSeconds are absent if they
+// are empty.
 type Status struct {
 	Group, Name, Task string
 	// Incarnation is the identity of the seat; empty: the worker has none.
@@ -142,6 +143,10 @@ type Status struct {
 	Held      int   // the number of shards that the worker holds
 	Moving    int   // the number of shards that it holds and another worker has requested
 	Requested int   // the number of shards that it requests of others
+	// Targets are the names of Config.Targets, and Unraised is the number of tenures whose fences are not all raised: their
+	// handlers are not called yet, or run after a cooperative move.
+	Targets  []string
+	Unraised int
 	// Abandoned is the number of handlers that have not returned although their tenures ended a
 	// heartbeat interval ago or earlier. They ignore their contexts, so only a restart of the
 	// process ends them. No probe fails for them.
@@ -158,6 +163,10 @@ type Status struct {
 	OldestMark time.Duration
 	Unhealthy  string // the error that Healthy returns; empty if it returns nil
 	Unready    string // the error that Ready returns; empty if it returns nil
+	// Refused and Waited count the acquisitions of a [Session] since Run was called that have found the lease taken:
+	// Refused those that got a [*HeldError] at once, and Waited those that waited. A finished lease does not count.
+	Refused, Waited int
+	LongestWait     time.Duration // how long the oldest waiting acquisition has waited; 0: none waits
 }
 
 // Status returns the state of the worker. It waits neither for the run loop nor for the
@@ -167,16 +176,24 @@ func (w *Worker) Status() Status {
 		Group: w.config.Group, Name: w.config.Name, Task: w.config.Task,
 		Unhealthy: text(w.Healthy()), Unready: text(w.Ready()),
 	}
+	for _, t := range w.config.Targets {
+		s.Targets = append(s.Targets, t.Name)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.Phase, s.Abandoned, s.Released, s.Lost = w.phase(), w.abandoned, w.released, w.lost
+	s.Refused, s.Waited = w.status.Refused, w.status.Waited
 	if w.state != running {
 		return s
 	}
 	s.Incarnation, s.Held, s.Moving, s.Requested = w.status.Incarnation, w.status.Held, w.status.Moving, w.status.Requested
+	s.Unraised = w.status.Unraised
 	s.Revision, s.Settled = w.status.Revision, w.status.Settled
 	if w.status.Seated {
 		s.Trust = max(0, time.Duration(w.status.Trust)-time.Since(w.began))
+	}
+	if w.status.Waits > 0 {
+		s.LongestWait = time.Since(w.began) - time.Duration(w.status.Waits)
 	}
 	for t := range w.tenures {
 		s.OldestMark = max(s.OldestMark, t.oldest())
@@ -223,6 +240,8 @@ type statusText struct {
 	Held        int               `json:"held"`
 	Moving      int               `json:"moving"`
 	Requested   int               `json:"requested"`
+	Targets     []string          `json:"targets,omitempty"`
+	Unraised    int               `json:"unraised,omitempty"`
 	Abandoned   int               `json:"abandoned"`
 	Released    int               `json:"released"`
 	Lost        int               `json:"lost"`
@@ -230,14 +249,17 @@ type statusText struct {
 	OldestMark  float64           `json:"oldestMarkSeconds"`
 	Unhealthy   string            `json:"unhealthy,omitempty"`
 	Unready     string            `json:"unready,omitempty"`
+	Refused     int               `json:"refused,omitempty"`
+	Waited      int               `json:"waited,omitempty"`
+	LongestWait float64           `json:"longestWaitSeconds,omitempty"`
 }
 
 func (s Status) text() statusText {
 	// Seconds() would return 1.7469999999999999 for 1.747 s.
 	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 	return statusText{
-		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Revision, s.Settled, s.Held, s.Moving, s.Requested, s.Abandoned, s.Released, s.Lost,
-		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready,
+		s.Group, s.Name, s.Task, s.Incarnation, s.Phase, s.Revision, s.Settled, s.Held, s.Moving, s.Requested, s.Targets, s.Unraised, s.Abandoned, s.Released, s.Lost,
+		seconds(s.Trust), seconds(s.OldestMark), s.Unhealthy, s.Unready, s.Refused, s.Waited, seconds(s.LongestWait),
 	}
 }
 
@@ -258,8 +280,8 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	*s = Status{
-		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Revision, t.Settled, t.Held, t.Moving, t.Requested, t.Abandoned, t.Released, t.Lost,
-		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready,
+		t.Group, t.Name, t.Task, t.Incarnation, t.Phase, t.Revision, t.Settled, t.Held, t.Moving, t.Requested, t.Targets, t.Unraised, t.Abandoned, t.Released, t.Lost,
+		duration(t.Trust), duration(t.OldestMark), t.Unhealthy, t.Unready, t.Refused, t.Waited, duration(t.LongestWait),
 	}
 	return nil
 }
@@ -281,6 +303,18 @@ func (w *Worker) add(t *Tenure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tenures[t] = struct{}{}
+}
+
+// acquired returns the tenure that answers a call of Acquire; nil: there is none.
+func (w *Worker) acquired(id uint64) *Tenure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.tenures {
+		if t.acquire == id {
+			return t
+		}
+	}
+	return nil
 }
 
 func (w *Worker) remove(t *Tenure) {
@@ -314,8 +348,17 @@ func (w *Worker) publish(s engine.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.Trust > 0 { // without a seat there is no trust; the trust of the last heartbeat is kept then
-		w.trust = s.Trust
+		w.trust, w.trustWall = s.Trust, s.TrustWall
 	}
 	w.status = s
 	w.ready = s.Seated && s.Proven && !s.Restored && (w.ready || s.Planned)
+}
+
+// trustLeft returns how long trust lasts that was last published. The clock that shows less counts: a monotonic clock
+// stops while the machine is suspended.
+func (w *Worker) trustLeft() time.Duration {
+	wall := w.wall()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, min(time.Duration(w.trust)-time.Since(w.began), w.trustWall.Sub(wall)))
 }

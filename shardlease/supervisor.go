@@ -14,7 +14,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, releases, reassigns, quarantines and rewinds
+// A Supervisor lists the shards and workers of a group, moves, releases, reassigns, quarantines and rewinds
 // shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
@@ -62,14 +62,14 @@ import (
 //
 // # Wishes
 //
-// Cordon, Drain, Pause and Pin store wishes. Each plan follows a wish until the wish ends. A wish
+// Cordon, Drain, Pause, Pin and Move store wishes. Each plan follows a wish until the wish ends. A wish
 // outlives the program that made it. No lease row depends on a wish. A shard without a living owner
 // is always claimed. If the only workers left are cordoned or drained, they claim it. The workers
 // that watch the seats notice a wish within a heartbeat interval, and its moves begin at most 1.5 s
 // later.
 //
-// A group of sessions has no plan. In such a group these four methods write nothing, and return
-// [lease.ErrSessions].
+// A group of sessions has no plan. In such a group, Cordon, Drain, Pause and Pin write nothing, and return
+// [lease.ErrSessions]; a holder obeys Move.
 //
 // A wish with a duration ends by itself. The worker that plans decides by its own wall clock, so a
 // wrong clock ends a wish early or late. No guarantee of this library depends on it. A new wish

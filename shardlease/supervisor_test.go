@@ -289,9 +289,7 @@ func TestEvictIsOnRecord(t *testing.T) {
 	link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 		if w.Op == lease.OpDelete { // the worker has claimed a shard again
 			row, err := shardlease.Supervisor{Store: store, Group: "orders"}.Get(t.Context(), "2")
-			if err != nil {
-				t.Error(err)
-			}
+			check(t, err)
 			other(protocol.Claim(row, lease.Owner{Name: "a", Incarnation: "a1"}, fixture.Stamp()))
 		}
 		return send()
@@ -429,35 +427,33 @@ func TestForceReleaseThatLanded(t *testing.T) {
 		"released by another operator": {true, force, []change{forceByBob, claim}, lease.ErrOutdated, "force-release"},
 		"a quarantine":                 {false, quarantine, []change{unquarantine}, lease.ErrOutdated, "quarantine"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 7e8, time.UTC)))
-				link := storetest.NewLink(new(memstore.Store))
-				row := held(t, link, "s", "")
-				link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
-					link.OnWrite(nil)
-					now := row
-					if !tc.lost {
-						record, err := send()
-						if now, _ = record.(lease.Row); err != nil {
-							t.Error(err)
-						}
+		subtest(t, name, func(t *testing.T) {
+			time.Sleep(time.Until(time.Date(2026, 7, 1, 0, 0, 0, 7e8, time.UTC)))
+			link := storetest.NewLink(new(memstore.Store))
+			row := held(t, link, "s", "")
+			link.OnWrite(func(_ context.Context, _ lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+				link.OnWrite(nil)
+				now := row
+				if !tc.lost {
+					record, err := send()
+					if now, _ = record.(lease.Row); err != nil {
+						t.Error(err)
 					}
-					for _, change := range tc.since {
-						w, err := change(now)
-						now = fixture.Must[lease.Row](t, link)(w, err)
-					}
-					return nil, errDown
-				})
-				s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
-				got, err := tc.command(s)(t.Context(), "s", row.Generation, "stuck")
-				if !errors.Is(err, tc.want) || got.Generation != row.Generation+2 {
-					t.Errorf("%v, %v", got, err)
 				}
-				if text := " lease orders/s: the row has changed hands since it was seen"; err != nil && err.Error() != tc.verb+text {
-					t.Errorf("the error reads %q", err)
+				for _, change := range tc.since {
+					w, err := change(now)
+					now = fixture.Must[lease.Row](t, link)(w, err)
 				}
+				return nil, errDown
 			})
+			s := shardlease.Supervisor{Store: link, Group: "orders", By: "ann"}
+			got, err := tc.command(s)(t.Context(), "s", row.Generation, "stuck")
+			if !errors.Is(err, tc.want) || got.Generation != row.Generation+2 {
+				t.Errorf("%v, %v", got, err)
+			}
+			if text := " lease orders/s: the row has changed hands since it was seen"; err != nil && err.Error() != tc.verb+text {
+				t.Errorf("the error reads %q", err)
+			}
 		})
 	}
 }

@@ -63,11 +63,8 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 // up to six lease times. Nothing else is due then, and /livez must not ask for a restart.
 func TestRestingWorkerIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 4)
-		config := shardlease.Config{Handoff: rebalance.Eager, PollEvery: time.Hour, AuditEvery: time.Hour}
-		a := s.enter("a", config, plodding)
-		s.enter("b", config, plodding)
-		s.shared(beat+1500*time.Millisecond, "a", "b")
+		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager, PollEvery: time.Hour, AuditEvery: time.Hour}, plodding, "a", "b")
+		a := s.actor("a")
 		a.refuse(allRows)
 		rested := 0
 		for range 1200 {
@@ -95,9 +92,7 @@ func TestOneRowFailsThenAll(t *testing.T) {
 		mine := s.ownedBy("a")
 		a.refuse(func(w lease.Write) bool { return allRows(w) && w.Key().Name == mine[0] })
 		time.Sleep(5 * time.Minute)
-		if n := len(a.of(event.Lost)); n > 0 {
-			t.Errorf("%d seats were given up over one row", n)
-		}
+		a.never(t, event.Lost)
 		a.refuse(allRows)
 		s.within(3*ttl+5*time.Second+beat+3*time.Second, "b holds everything", func() bool { return s.running()["b"] == 8 })
 	})
@@ -109,7 +104,6 @@ func TestOneRowFailsThenAll(t *testing.T) {
 // shard.
 func TestOneBadRowAmongQuietOnes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 20)
 		const bad = "shard-07"
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == bad {
@@ -117,11 +111,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 			}
 			return serve(ctx, tn)
 		}
-		names := []string{"a", "b", "c", "d"}
-		for _, name := range names {
-			s.enter(name, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}, handler)
-		}
-		s.shared(beat+1500*time.Millisecond, names...)
+		s := staged(t, 20, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}, handler, "a", "b", "c", "d")
 		time.Sleep(time.Minute)
 		before := len(s.all())
 		for _, w := range s.actors {
@@ -129,9 +119,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 		}
 		time.Sleep(time.Duration(fixture.Size(8, 120)) * time.Minute)
 		for _, w := range s.actors {
-			if n := len(w.of(event.Lost)) + len(w.of(event.Quarantined)); n > 0 {
-				t.Errorf("%s: %d seats or shards lost", w.name, n)
-			}
+			w.never(t, event.Lost, event.Quarantined)
 		}
 		if n := len(s.all()) - before; n > 0 {
 			t.Errorf("%d tenures began", n)
@@ -147,7 +135,6 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 // heartbeat is confirmed the worker may have lost its seat, so it writes no lease row.
 func TestNoProbeInDoubt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 8)
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "shard-00" {
 				return working(ctx, tn)
@@ -155,13 +142,9 @@ func TestNoProbeInDoubt(t *testing.T) {
 			return serve(ctx, tn)
 		}
 		config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: time.Second}}
-		names := []string{"a", "b"}
-		for _, name := range names {
-			s.enter(name, config, handler)
-		}
-		s.shared(beat+1500*time.Millisecond, names...)
+		s := staged(t, 8, config, handler, "a", "b")
 		time.Sleep(time.Minute)
-		a := s.actors[slices.Index(names, s.row("shard-00").Owner.Name)]
+		a := s.actor(s.row("shard-00").Owner.Name)
 		var silent atomic.Bool
 		var probes atomic.Int32
 		a.OnWrite(func(ctx context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
@@ -185,9 +168,7 @@ func TestNoProbeInDoubt(t *testing.T) {
 		}
 		silent.Store(false)
 		s.within(beat, "the worker writes another row", func() bool { return probes.Load() > 0 })
-		if n := len(a.of(event.Lost)); n > 0 {
-			t.Errorf("%d seats lost", n)
-		}
+		a.never(t, event.Lost)
 		a.OnWrite(nil)
 	})
 }

@@ -34,6 +34,7 @@ type Tenure struct {
 
 	acquire  uint64        // in a session: the number of the call of Acquire
 	released chan struct{} // in a session: closed by the first Release
+	returns  chan error    // of Session.Do: gets the result of its function
 
 	// since is when the oldest mark that is not settled was made, counted from the start of the
 	// inbox; 0: every mark is settled. Status reads it without the lock, which Mark holds while
@@ -48,7 +49,7 @@ type Tenure struct {
 	settled  uint64          // the number of marks that were accepted, or refused for good
 	flush    uint64          // the number of marks up to which Flush was called
 	refusal  error           // why the mark that was settled last was refused; nil: it was accepted
-	waiting  map[wait]uint64 // the calls that wait, and until which number of marks is settled
+	waiting  map[wait]uint64 // the calls that wait, and until which number of marks is settled, or of calls is confirmed
 	note     string          // the argument of Release
 	closed   error           // the error that calls return; nil: they are allowed
 	unsent                   // the calls that the engine does not know yet
@@ -62,9 +63,11 @@ type Tenure struct {
 // yet.
 type unsent struct{ progress, finish, release bool }
 
-// A wait is a call that waits until a number of marks is settled. It has room for the one
-// result.
-type wait chan error
+// A wait is a call that waits until a number of marks is settled, or until its number is confirmed.
+type wait struct {
+	result  chan error // has room for the one result
+	confirm bool
+}
 
 // untilEnd is the number of marks that Finish waits for: it is settled by the end of the
 // tenure only.
@@ -75,7 +78,8 @@ func (t *Tenure) Shard() Shard { return t.shard }
 
 // Generation returns the fencing token. It grows with every change of hands. A sink is
 // fenced if it stores the highest generation that it has seen and refuses every write under
-// a lower one; it refuses the old owner from the first write under the new generation on.
+// a lower one; it refuses the old owner from the first write under the new generation on, or from
+// when the worker has raised its fence ([Config.Targets]).
 func (t *Tenure) Generation() int64 { return t.hold.Generation }
 
 // Attempt returns how many tenures of this shard have failed since it last made progress, by
@@ -164,6 +168,9 @@ func (t *Tenure) Commit(ctx context.Context, position string) error {
 // Flush writes the latest mark and waits until the table has accepted it. If the tenure
 // ends first, Flush returns an [*EndError]; it matches checkpoint.ErrStale if another
 // worker holds the shard now. If ctx ends first, the write continues.
+//
+// Flush promises that the mark is stored, and nothing about ownership: if every mark is stored already, it asks nobody.
+// [Tenure.Confirm] asks the table.
 func (t *Tenure) Flush(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed != nil || t.settled == t.made {
@@ -232,8 +239,8 @@ func (t *Tenure) Alive() {
 // Release asks the worker to release the shard, which does not count as a failure. The soft
 // context ends; when the handler has returned, the shard is released, and any worker may
 // claim it, also this one. A session releases its lease at once, in one write with the last
-// mark. The first [lease.MaxNote] bytes of the note are stored in the table for people to
-// read: put no user data into it.
+// mark; under [Session.Do] when the function has returned. The first [lease.MaxNote] bytes of the note are stored in
+// the table for people to read: put no user data into it.
 func (t *Tenure) Release(note string) {
 	note = printable(note, lease.MaxNote)
 	t.mu.Lock()
@@ -258,18 +265,37 @@ func (t *Tenure) letGo() bool {
 }
 
 // await wakes the loop and waits until that many marks are settled. The caller holds the
-// lock, and await releases it. If the result has arrived and ctx has ended, await returns the
-// result.
+// lock, and await releases it.
 func (t *Tenure) await(ctx context.Context, until uint64) error {
-	w := make(wait, 1)
+	w := t.wait(false, until)
+	t.notify(true)
+	t.mu.Unlock()
+	return t.result(ctx, w)
+}
+
+func (t *Tenure) wait(confirm bool, number uint64) wait {
+	w := wait{make(chan error, 1), confirm}
 	if t.waiting == nil {
 		t.waiting = map[wait]uint64{}
 	}
-	t.waiting[w] = until
-	t.notify(true)
-	t.mu.Unlock()
+	t.waiting[w] = number
+	return w
+}
+
+// answer ends the waits of one kind up to a number.
+func (t *Tenure) answer(confirm bool, number uint64, err error) {
+	for w, until := range t.waiting {
+		if w.confirm == confirm && until <= number {
+			w.result <- err
+			delete(t.waiting, w)
+		}
+	}
+}
+
+// result waits for the result of a call. If the result has arrived and ctx has ended, it returns the result.
+func (t *Tenure) result(ctx context.Context, w wait) error {
 	select {
-	case err := <-w:
+	case err := <-w.result:
 		return err
 	case <-ctx.Done():
 	}
@@ -280,7 +306,7 @@ func (t *Tenure) await(ctx context.Context, until uint64) error {
 	defer t.mu.Unlock()
 	delete(t.waiting, w)
 	select {
-	case err := <-w:
+	case err := <-w.result:
 		return err
 	default:
 		if end != nil && t.closed == nil {

@@ -49,9 +49,7 @@ func TestMarkWakesTheLoopSeldom(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 5)
 	woken := ""
 	mark := func() {
-		if err := d.Mark("x"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Mark("x"))
 		if d.Woken() {
 			woken += "!"
 		} else {
@@ -165,9 +163,7 @@ func TestCallsAfterTheEnd(t *testing.T) {
 // marks are reported.
 func TestCallsAfterTheReturn(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 0)
-	if err := d.Mark("1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Mark("1"))
 	if err := d.Close(); !errors.Is(err, event.CauseGivenUp) || !errors.Is(d.Mark("2"), shardlease.ErrEnded) {
 		t.Errorf("after the return: %v, %v", err, d.Mark("2"))
 	}
@@ -179,9 +175,7 @@ func TestCallsAfterTheReturn(t *testing.T) {
 func TestFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := shardlease.NewDesk(nil, "", 0)
-		if err := d.Mark("last"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Mark("last"))
 		done := make(chan error, 3)
 		go func() { done <- d.Flush(t.Context()) }()
 		synctest.Wait()
@@ -231,9 +225,7 @@ func TestConcurrentMarks(t *testing.T) {
 	for i := range 4 {
 		pool.Go(func() {
 			for n := range 1000 {
-				if err := d.Mark(strconv.Itoa(n)); err != nil {
-					t.Error(err)
-				}
+				check(t, d.Mark(strconv.Itoa(n)))
 				d.Progress()
 				if n%100 == i {
 					if err := d.Flush(t.Context()); err != nil && !errors.Is(err, shardlease.ErrEnded) {
@@ -286,9 +278,7 @@ func BenchmarkMark(b *testing.B) {
 			d := shardlease.NewDesk(c.order, "", 0)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if err := d.Mark(c.positions[i&1]); err != nil {
-					b.Fatal(err)
-				}
+				must(b, d.Mark(c.positions[i&1]))
 			}
 		})
 	}
@@ -328,9 +318,7 @@ func (c lockingContext) Err() error        { c.call(); return c.Context.Err() }
 // the worker's loop with them.
 func TestContextsAreCalledWithoutTheLock(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 0)
-	if err := d.Mark("1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Mark("1"))
 	for _, name := range []string{"Flush", "Finish"} {
 		wait := d.Flush
 		if name == "Finish" {
@@ -375,9 +363,7 @@ func TestOnlyTheBeginningOfANoteIsRead(t *testing.T) {
 // Before, 100,000 calls of Flush whose contexts ended together took 9 s under the lock.
 func TestManyCallsWait(t *testing.T) {
 	d := shardlease.NewDesk(nil, "", 0)
-	if err := d.Mark("1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Mark("1"))
 	ended, end := context.WithCancel(t.Context())
 	end()
 	fastest := func() time.Duration {
@@ -405,9 +391,7 @@ func TestManyCallsWait(t *testing.T) {
 	}
 	d.Settle(1, nil)
 	for range crowd {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
 	}
 }
 

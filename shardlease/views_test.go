@@ -90,9 +90,7 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		var stale []lease.Record
 		for r, err := range s.store.List(t.Context(), lease.Query{Group: "orders", Kind: lease.KindSeat}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			stale = append(stale, r)
 		}
 		time.Sleep(beat)

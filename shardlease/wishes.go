@@ -54,7 +54,8 @@ func (s Supervisor) look(ctx context.Context, shards ...string) {
 			ended = now
 		}
 		list = slices.DeleteFunc(list, func(old lease.Wish) bool {
-			return old.Kind == protocol.WishLook && (slices.Contains(shards, old.Subject) || !old.Stands(ended))
+			look := old.Kind == protocol.WishLook
+			return look && slices.Contains(shards, old.Subject) || (look || old.Kind == lease.WishMove) && !old.Stands(ended)
 		})
 		for _, shard := range shards[:max(0, min(len(shards), lease.MaxWishes-len(list)))] {
 			list = append(list, lease.Wish{Kind: protocol.WishLook, Subject: shard, By: s.By, Until: now.Add(lookFor)})

@@ -29,33 +29,24 @@ func (s *stage) operator() shardlease.Supervisor {
 	return shardlease.Supervisor{Store: s.store, Group: "orders", By: "ann"}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestDrainFromOutside: the shards of a drained worker move to the other workers, in either mode.
 // When the drain ends by itself, all three workers share them again.
 func TestDrainFromOutside(t *testing.T) {
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := staged(t, 12, shardlease.Config{TTL: ttl, Handoff: mode}, nil, "a", "b", "c")
-				time.Sleep(time.Minute)
-				must(t, s.operator().Drain(t.Context(), "b", time.Minute, "its disk is slow"))
-				from := time.Now()
-				s.shared(soon, "a", "c")
-				time.Sleep(time.Until(from.Add(time.Minute)))
-				if n := s.running()["b"]; n != 0 {
-					t.Errorf("the drained worker holds %d shards", n)
-				}
-				s.shared(soon, "a", "b", "c")
-				if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
-					t.Errorf("the wishes are %v, %v", list, err)
-				}
-			})
+		subtest(t, mode.String(), func(t *testing.T) {
+			s := staged(t, 12, shardlease.Config{TTL: ttl, Handoff: mode}, nil, "a", "b", "c")
+			time.Sleep(time.Minute)
+			must(t, s.operator().Drain(t.Context(), "b", time.Minute, "its disk is slow"))
+			from := time.Now()
+			s.shared(soon, "a", "c")
+			time.Sleep(time.Until(from.Add(time.Minute)))
+			if n := s.running()["b"]; n != 0 {
+				t.Errorf("the drained worker holds %d shards", n)
+			}
+			s.shared(soon, "a", "b", "c")
+			if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("the wishes are %v, %v", list, err)
+			}
 		})
 	}
 }
@@ -111,28 +102,11 @@ func TestPinAndCordonFromOutside(t *testing.T) {
 		time.Sleep(soon)
 		s.enter("d", config, nil)
 		time.Sleep(time.Minute)
-		if err := s.actor(rest[1]).stop(); err != nil {
-			t.Error(err)
-		}
+		check(t, s.actor(rest[1]).stop())
 		s.within(soon, "all shards are held", func() bool { return s.running()[rest[0]]+s.running()["d"] == s.shards })
 		if now := s.running()[rest[0]]; now > held {
 			t.Errorf("a cordoned worker had %d shards and has %d", held, now)
 		}
-	})
-}
-
-// TestNobodyIsLeftToDrainTo: both workers are drained. They keep their shards, and one claims those
-// of the other when it dies. Nobody has to lift a wish first.
-func TestNobodyIsLeftToDrainTo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := staged(t, 4, shardlease.Config{TTL: ttl, Handoff: rebalance.Eager}, nil, "a", "b")
-		for _, name := range []string{"a", "b"} {
-			must(t, s.operator().Drain(t.Context(), name, 0, "the rack is moved"))
-		}
-		time.Sleep(time.Minute)
-		s.shared(0, "a", "b")
-		s.actor("b").die()
-		s.shared(ttl+beat+500*time.Millisecond, "a")
 	})
 }
 
@@ -356,51 +330,49 @@ func TestLiftAllOfARepairedRecord(t *testing.T) {
 // long before their next audit, although no handler commits anything.
 func TestCommandsAreNoticedAtOnce(t *testing.T) {
 	for _, workers := range []int{3, 10} { // 10 are a large fleet
-		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var names []string
-				for i := range workers {
-					names = append(names, string(rune('a'+i)))
-				}
-				config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, AuditEvery: 24 * time.Hour}
-				s := staged(t, 20, config, serve, names...)
-				time.Sleep(time.Minute)
-				shard := s.names()[0]
-				begun := func() int { return len(s.of(shard)) }
-				ended := func() bool {
-					spans := s.of(shard)
-					s.mu.Lock()
-					defer s.mu.Unlock()
-					return !spans[len(spans)-1].to.IsZero()
-				}
-				was := begun()
+		subtest(t, fmt.Sprint(workers), func(t *testing.T) {
+			var names []string
+			for i := range workers {
+				names = append(names, string(rune('a'+i)))
+			}
+			config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, AuditEvery: 24 * time.Hour}
+			s := staged(t, 20, config, serve, names...)
+			time.Sleep(time.Minute)
+			shard := s.names()[0]
+			begun := func() int { return len(s.of(shard)) }
+			ended := func() bool {
+				spans := s.of(shard)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return !spans[len(spans)-1].to.IsZero()
+			}
+			was := begun()
 
-				row := s.row(shard)
-				_, err := s.operator().ForceRelease(t.Context(), shard, row.Generation, "its handler hangs")
-				must(t, err)
-				s.within(soon, "the released shard has another tenure", func() bool { return begun() == was+1 })
+			row := s.row(shard)
+			_, err := s.operator().ForceRelease(t.Context(), shard, row.Generation, "its handler hangs")
+			must(t, err)
+			s.within(soon, "the released shard has another tenure", func() bool { return begun() == was+1 })
 
-				row, err = s.operator().Quarantine(t.Context(), shard, s.row(shard).Generation, "poison")
-				must(t, err)
-				s.within(soon, "the tenure of the quarantined shard has ended", ended)
-				time.Sleep(time.Minute)
+			row, err = s.operator().Quarantine(t.Context(), shard, s.row(shard).Generation, "poison")
+			must(t, err)
+			s.within(soon, "the tenure of the quarantined shard has ended", ended)
+			time.Sleep(time.Minute)
 
-				_, err = s.operator().Unquarantine(t.Context(), shard, row.Generation, "mended")
-				must(t, err)
-				s.within(soon, "a worker has claimed the shard that left quarantine", func() bool { return begun() == was+2 })
+			_, err = s.operator().Unquarantine(t.Context(), shard, row.Generation, "mended")
+			must(t, err)
+			s.within(soon, "a worker has claimed the shard that left quarantine", func() bool { return begun() == was+2 })
 
-				_, err = s.operator().Rewind(t.Context(), shard, s.row(shard).Generation, checkpoint.Mark{}, "replay")
-				must(t, err)
-				s.within(soon, "a worker has claimed the rewound shard", func() bool { return begun() == was+3 })
-				if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
-					t.Errorf("the wishes are %v, %v", list, err)
-				}
-				time.Sleep(2 * time.Minute)
-				record, err := s.store.Get(t.Context(), lease.Wishes{Group: "orders"}.Key())
-				if wishes, ok := record.(lease.Wishes); err != nil || !ok || len(wishes.List) != 0 {
-					t.Errorf("after two minutes the record of wishes is %v, %v", record, err)
-				}
-			})
+			_, err = s.operator().Rewind(t.Context(), shard, s.row(shard).Generation, checkpoint.Mark{}, "replay")
+			must(t, err)
+			s.within(soon, "a worker has claimed the rewound shard", func() bool { return begun() == was+3 })
+			if list, err := s.operator().Wishes(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("the wishes are %v, %v", list, err)
+			}
+			time.Sleep(2 * time.Minute)
+			record, err := s.store.Get(t.Context(), lease.Wishes{Group: "orders"}.Key())
+			if wishes, ok := record.(lease.Wishes); err != nil || !ok || len(wishes.List) != 0 {
+				t.Errorf("after two minutes the record of wishes is %v, %v", record, err)
+			}
 		})
 	}
 }

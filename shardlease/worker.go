@@ -31,25 +31,28 @@ type Handler func(ctx context.Context, t *Tenure) error
 
 // A Worker is one member of a fleet that shares the shards of a source.
 type Worker struct {
-	noun   string // "worker", or "session" for the worker inside a Session
-	engine func(engine.Config, engine.Moment) stepper
-	refuse func(engine.Unavailable) // set by a session
-	store  lease.Store
-	source Source
-	config Config
-	wall   func() time.Time
+	noun     string // "worker", or "session" for the worker inside a Session
+	engine   func(engine.Config, engine.Moment) stepper
+	refuse   func(engine.Unavailable) // set by a session
+	unwanted func(*Tenure) bool       // the same: no caller waits for the tenure any more
+	again    func(*Tenure)            // the same: the tenure has ended before its handler was called
+	store    lease.Store
+	source   Source
+	config   Config
+	wall     func() time.Time
 
 	ran atomic.Bool
 
 	turned atomic.Int64 // when the run loop last turned: an engine.Instant
 
-	mu      sync.Mutex
-	state   state
-	began   time.Time // when Run began
-	trust   engine.Instant
-	ready   bool
-	status  engine.Status
-	tenures map[*Tenure]struct{} // the tenures that are not over
+	mu        sync.Mutex
+	state     state
+	began     time.Time // when Run began
+	trust     engine.Instant
+	trustWall time.Time // when trust ends by the wall clock
+	ready     bool
+	status    engine.Status
+	tenures   map[*Tenure]struct{} // the tenures that are not over
 
 	abandoned      int // the number of handlers whose tenures were reported as over and running
 	released, lost int // the number of tenures that have ended, by how they ended

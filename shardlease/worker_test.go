@@ -38,9 +38,7 @@ func serve(ctx context.Context, _ *shardlease.Tenure) error {
 func rowOf(t *testing.T, store lease.Store, shard string) lease.Row {
 	t.Helper()
 	row, err := shardlease.Supervisor{Store: store, Group: "orders"}.Get(t.Context(), shard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return row
 }
 
@@ -145,9 +143,7 @@ func TestStopIsSoft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		w, err := shardlease.New(store, shardlease.Static("1"), valid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		time.AfterFunc(5*time.Second, cancel)
 		err = w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -219,9 +215,7 @@ func TestCommitAndFinish(t *testing.T) {
 			if h := tn.Hold(); h.Generation != tn.Generation() || h.Key.Name != tn.Shard().Name || !tn.Checkpoint().IsZero() {
 				t.Errorf("holds %+v from %v", h, tn.Checkpoint())
 			}
-			if err := tn.MarkState("6", "sum"); err != nil {
-				t.Error(err)
-			}
+			check(t, tn.MarkState("6", "sum"))
 			return tn.Finish(tn.Context())
 		})
 		pass(time.Minute)
@@ -480,9 +474,7 @@ func TestDeafSource(t *testing.T) {
 func TestRunUnderAnEndedContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		start := time.Now()

@@ -64,6 +64,8 @@ const (
 	Handoff     = "handoff"
 	Backoff     = "backoffMillis"
 	Address     = "address"
+	Waits       = "waits" // a set: since, lease, task; tabs between
+	WaitsLeft   = "waitsLeft"
 
 	Revision = "revision" // of seats too
 	Pages    = "pages"

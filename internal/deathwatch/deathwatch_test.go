@@ -13,6 +13,14 @@ import (
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 )
 
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMain runs the tests, or a process of peers for a test.
 func TestMain(m *testing.M) {
 	if n := os.Getenv(peersVariable); n != "" {
@@ -33,9 +41,7 @@ const limit = 20 * time.Second // how long a test waits for an event that must h
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

@@ -13,13 +13,15 @@ import (
 //     it succeeds, that alone shows little: the dial does not leave the machine, so rules for the network pass it by.
 //  2. It dials another peer, which has to answer as itself.
 //  3. If there is no other peer, no connection that the peer has made to the watcher's server may stand any more.
+//  4. It dials the peer again, and has to be refused again: what refused the first dial may have ended before the looks.
 //
 // If one of these looks fails, the refusal proves nothing: the outcome is Silent, and the link dials again.
 //
-// Called by attempt, after a refusal: doubt.
+// Called by attempt, after a refusal: doubt does steps 1 to 3, and attempt step 4.
 //
-// Invariant: each dial of these begins after the refusal. A connection that was made before it shows nothing, because
-// rules that refuse new connections let it stand.
+// Invariant: each of these dials begins after the first refusal, and the dial of step 4 after steps 1 to 3 have
+// succeeded. A connection that was made before the refusal shows nothing, because rules that refuse new connections let
+// it stand.
 
 // ErrSelf means that a watcher does not reach its own address, so no refusal proves anything.
 var ErrSelf = errors.New("this worker does not reach its own address")

@@ -3,6 +3,7 @@ package deathwatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"syscall"
@@ -101,6 +102,7 @@ func TestRefusedByOnesOwnMachine(t *testing.T) {
 // TestRefusedWithoutAServer: a watcher that has no server of its own, or whose server has failed, does not know
 // whether its machine refuses all connections. It believes no refusal.
 func TestRefusedWithoutAServer(t *testing.T) {
+	t.Parallel()
 	for name, w := range map[string]*watcher{"it has none": watch(t, nil), "it has failed": watchAsServer(t, nil)} {
 		t.Run(name, func(t *testing.T) {
 			peer := serve(t, listen(t), "a-1")
@@ -137,6 +139,36 @@ func TestRefusedByASidecar(t *testing.T) {
 			w.expect(t, "a-1", Confirmed)
 			a.Close()
 			w.expect(t, "a-1", Refused)
+		})
+	}
+}
+
+// TestRefusedForAMoment: the watcher's machine refuses one dial to a living peer, and no other. That proves nothing, whether
+// there is another peer or not.
+func TestRefusedForAMoment(t *testing.T) {
+	t.Parallel()
+	for _, peers := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d peers", peers), func(t *testing.T) {
+			var machine side
+			self, a, b := serve(t, listen(t), "w-1"), serve(t, listen(t), "a-1"), serve(t, listen(t), "b-1")
+			w := watchFrom(t, self, machine.dial)
+			for _, s := range []*served{a, b}[:peers] {
+				w.Watch(s.incarnation, s.address)
+				w.expect(t, s.incarnation, Confirmed)
+			}
+			refused := false
+			machine.set(func(address string) string {
+				if address == a.address && !refused {
+					refused = true
+					return ""
+				}
+				return address
+			})
+			machine.cut(a.address)
+			w.expect(t, "a-1", Confirmed)
+			if !refused {
+				t.Error("no dial was refused")
+			}
 		})
 	}
 }

@@ -23,21 +23,15 @@ import (
 func certified(t testing.TB) (server, peer *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "worker"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
 	server = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
@@ -102,9 +96,7 @@ func TestHostileClients(t *testing.T) {
 			var conns []net.Conn
 			for range min(fixture.Size(600, 2500), openFiles()/2) {
 				conn, err := net.Dial("tcp", s.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				conn.SetDeadline(time.Now().Add(20 * time.Millisecond))
 				tc.act(conn)
 				conns = append(conns, conn)

@@ -222,15 +222,17 @@ func (l *Links) left(k *link) {
 // attempt dials a peer and reads its answer. It returns the connection if the peer is confirmed.
 func (l *Links) attempt(k *link) (net.Conn, Result) {
 	conn, err := l.connect(k, k.address)
-	switch {
-	case err == nil:
-	case refuses(err):
+	if refuses(err) {
 		if doubt := l.doubt(k); doubt != nil {
 			err = fmt.Errorf("%w, so this proves nothing: %w", doubt, err)
 			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 		}
-		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
-	default:
+		conn, err = l.connect(k, k.address)
+		if refuses(err) {
+			return nil, Result{Peer: k.peer, Address: k.address, Outcome: Refused, Err: err}
+		}
+	}
+	if err != nil {
 		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Silent, Err: err}
 	}
 	as, err := ask(conn)

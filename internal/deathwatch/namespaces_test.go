@@ -24,6 +24,7 @@ const insideVariable = "DEATHWATCH_INSIDE"
 // the watcher's machine refuse what leaves it, and pass by what it sends to itself, as those of firewalls and sidecars
 // do. They let connections stand. No refusal counts meanwhile. Afterwards a peer is killed, and its death is seen.
 func TestInNetworkNamespaces(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(insideVariable) == "" {
 		runInside(t)
 		return
@@ -93,16 +94,10 @@ func newMachine(t *testing.T, n int) *machine {
 	cmd := exec.Command("sh") // it ends with its input, also if this process is killed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -135,9 +130,7 @@ func (m *machine) kill(t *testing.T) { m.run(t, "kill -9 $peer") }
 // refusedByRules watches the peers on these machines, while a rule of the watcher's machine refuses connections.
 func refusedByRules(t *testing.T, all []*machine, rule string, doubt error) {
 	l, err := net.Listen("tcp", all[0].gateway+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	self, came := serve(t, l, "w-1"), new(side)
 	w := watchFrom(t, self, came.dial)
 	for n, m := range all {

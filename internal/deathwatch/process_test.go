@@ -63,16 +63,10 @@ func startPeers(t *testing.T, n int) (*exec.Cmd, []string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), peersVariable+"="+strconv.Itoa(n)), os.Stderr
 	_, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -98,9 +92,7 @@ func TestKilledProcess(t *testing.T) {
 		w.Watch("b-1", serve(t, listen(t), "b-1").address)
 		w.expect(t, "b-1", Confirmed)
 		began := time.Now()
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Kill())
 		w.expect(t, "p-0", Refused)
 		return time.Since(began)
 	})

@@ -37,7 +37,7 @@ func TestBoundsOfIncidents(t *testing.T) {
 				worst, sum, n := time.Duration(0), time.Duration(0), 0
 				for range fixture.Size(1, 5) {
 					f := newFleet(t, 6*workers, workers, rebalance.Eager)
-					for i := range 4 {
+					for i := range fixture.Size(2, 4) {
 						f.Run(70*time.Second + time.Duration(n)*beat/20)
 						took := c.happens(f, i)
 						worst, sum, n = max(worst, took), sum+took, n+1

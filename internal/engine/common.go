@@ -21,10 +21,13 @@ import (
 
 // A common is the parts that a worker and a session have alike.
 type common struct {
-	turn   turn
-	shards shards
-	leave  leave
-	faults faults
+	turn     turn
+	shards   shards
+	leave    leave
+	faults   faults
+	raiser   raiser
+	confirms confirms
+	self     self // what tend passes to the shard, kept here because it would be on the heap anyway
 }
 
 // A spine is a worker or a session, where the two differ.
@@ -43,7 +46,7 @@ type spine interface {
 // newCommon returns the parts of a worker or session that has done nothing yet.
 func newCommon(c Config, now Moment) common {
 	now.Mono = max(now.Mono, 1) // an instant of 0 stands for "never yet"
-	return common{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, shards: shards{due: Never}, faults: newFaults()}
+	return common{turn: turn{cfg: c, beat: c.TTL / 3, now: now}, shards: shards{due: Never}, faults: newFaults(), raiser: newRaiser()}
 }
 
 // step takes what has happened and returns what to do, and when to call it again at the latest.
@@ -61,7 +64,9 @@ func (c *common) step(of spine, mine *seat, now Moment, in Input) (out []Output,
 	if cause, over := mine.fence(t); over {
 		of.loseSeat(cause, nil)
 	}
-	of.take(in)
+	if !c.confirmed(of, mine, in) {
+		of.take(in)
+	}
 	of.live()
 	if c.leave.done {
 		return t.out, Never
@@ -87,6 +92,15 @@ func (c *common) take(of spine, mine *seat, in Input) {
 		c.marked(of, mine, in)
 	case Batch:
 		c.marked(of, mine, in...)
+	case Confirm:
+		c.confirm(in)
+	case Raised:
+		s := c.shards.present(in.Tenure)
+		if c.raiser.raised(t, s, in); s != nil {
+			c.tend(of, mine, s)
+		}
+	case Unraised:
+		c.raiser.unraised(t, c.shards.present(in.Tenure), in)
 	case Returned:
 		if s := c.shards.returned(in); s != nil {
 			c.tend(of, mine, s)
@@ -116,14 +130,17 @@ func (c *common) marked(of spine, mine *seat, batch ...Marks) {
 func (c *common) tend(of spine, mine *seat, s *shard) {
 	if t := &c.turn; mine.phase == seated {
 		before := s.ask != nil
-		w := self{
+		c.self = self{
 			owner: mine.row.Owner(), capable: mine.capable(), doubt: mine.trust.doubt,
 			leaving: c.leave.on, release: c.leave.all, since: c.leave.since, said: c.leave.said,
 		}
-		of.fill(s, &w)
+		of.fill(s, &c.self)
+		w := c.self
 		h, free := s.tend(t, w, of.blame)
 		if free {
-			of.acquire(s, w, &h)
+			more := h // a copy, so that h is not on the heap for a shard that is held
+			of.acquire(s, w, &more)
+			h = more
 		}
 		of.happened(s, h)
 		c.shards.countAsk(t, before, s.ask != nil)

@@ -44,6 +44,9 @@ func (e *Session) Clone() *Session {
 	c.common = e.common.clone()
 	c.seat.former = slices.Clone(e.seat.former)
 	c.rivals = slices.Clone(e.rivals)
+	c.proofs.links = slices.Clone(e.proofs.links)
+	c.roll.doubts = slices.Clone(e.roll.doubts)
+	c.contention.waits = slices.Clone(e.contention.waits)
 	c.owners.all = slices.Clone(e.owners.all)
 	return &c
 }
@@ -52,6 +55,7 @@ func (c *common) clone() common {
 	d := *c
 	d.turn.out = nil
 	d.faults.malformed = slices.Clone(c.faults.malformed)
+	d.confirms.all = slices.Clone(c.confirms.all)
 	d.shards.all = make([]*shard, len(c.shards.all))
 	for i, s := range c.shards.all {
 		d.shards.all[i] = s.clone()
@@ -81,11 +85,13 @@ func (s *shard) clone() *shard {
 // It leaves out the other faults, which only with a CommitTimeout change more than reports.
 func (e *Engine) Hash() uint64 {
 	u := &e.faults.unread
-	return e.hash(u.on, u.singles[:], u.lists[:], u.table, u.probed, u.again, e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.news, e.health)
+	return e.hash(u.on, u.singles[:], u.lists[:], u.table, u.probed, u.again, e.fleet, e.reads, e.follow, e.sweep, e.draft, e.planner, e.feed, e.facts, e.wishes, e.moves, e.news, e.health)
 }
 
 // Hash returns the same number for two sessions that will act alike from now on, as [Engine.Hash] does.
-func (e *Session) Hash() uint64 { return e.hash(e.seat, e.kind, e.owners, e.rivals, e.heed, e.former) }
+func (e *Session) Hash() uint64 {
+	return e.hash(e.seat, e.kind, e.owners, e.rivals, e.heed, e.census, e.roll, e.proofs, e.former)
+}
 
 func (c *common) hash(parts ...any) uint64 {
 	t := &c.turn
@@ -93,5 +99,5 @@ func (c *common) hash(parts ...any) uint64 {
 		reflect.TypeFor[Instant](): int64(t.now.Mono), reflect.TypeFor[wall](): t.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(t.step), reflect.TypeFor[serial](): int64(t.reads),
 	}
-	return digest.Of(now, int64(Never), append(parts, t.wake, c.shards, c.leave)...)
+	return digest.Of(now, int64(Never), append(parts, t.wake, c.shards, c.leave, c.confirms)...)
 }

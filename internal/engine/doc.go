@@ -31,11 +31,15 @@
 //	io.go        the inputs and outputs
 //
 //	a session:
-//	session.go   its spine: leases by name, without a plan; it shares common, leave, faults, shards, shard, give, hold, row,
-//	             owners, wishes and seat
+//	session.go   its spine: leases by name, without a plan; it shares common, leave, health, faults, shards, shard, take,
+//	             give, hold, row, owners, wishes and seat
 //	wait.go      waiting for a lease by name: evictions, lock delays
+//	contention.go  the acquisitions that find a lease taken: which of them wait, and how many there were
 //	kind.go      which kind of group this is
+//	roll.go      its share of the listings of the seats: the dead whose leases nobody wants
 //	heed.go      how a session learns that an operator has released one of its leases
+//	census.go    the seats of the group, before a lease that fails is quarantined
+//	move.go      moves that operators have ordered, of leases by name and of shards
 //
 //	this worker:
 //	leave.go     a graceful shutdown
@@ -50,6 +54,8 @@
 //	take.go      claiming free shards and requesting held ones
 //	give.go      handing a shard over
 //	hold.go      holding a shard: marks, commits, winding down
+//	confirm.go   reads of its row for callers that ask whether it is held
+//	raise.go     the fences of the systems that handlers change, while they are not raised
 //	row.go       the lease row of a shard: its copy, its reads and its open write
 //
 //	the fleet and the plan:
@@ -274,11 +280,15 @@
 //	        an open revision is dead   3 s, doubling if it happens in a row; at once if its planner has no seat
 //	ask     the user's planner         answers within T/3: the shell sees to that
 //	take    row of a requested shard   read every 120 ms at first (large: 500 ms, unless the owner leaves), later every
-//	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns
+//	                                   250 ms, then once per heartbeat interval. Many rows of one owner take turns. If reads
+//	                                   of the row fail, a takeover is tried every T, or every T/24 if a listing shows the row
 //	        patience of a successor    the larger of 2 D and a heartbeat interval, and one more (handoff.Patience)
 //	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
 //	        handler after acceptance   twice the slowest answer since the third-last heartbeat, 50 ms to 0.5 s
-//	hold    stalled                    Config.StallAfter and 50 ms without a sign
+//	raise   the fault begins           T/3 after the tenure began
+//	        tenures are given up       T and T/3 later, if another worker has been well for so long
+//	hold    stalled                    Config.StallAfter, or Acquire.StallAfter, and 50 ms without a sign
+//	        a lease is released        if its holder has stalled and was cut off: its lock delay after that
 //	        lingers                    0.5 s after its tenure has ended
 //	leave   waits for successors       D; then D for handlers, and T for writes
 //	        after requests             T/3 and 0.5 s from when the seat says that the worker leaves, even if reads of the
@@ -304,7 +314,8 @@
 //	                             that records it, and give.go or take.go, which choose it; overtaken and landed (hold.go)
 //	a wish                       lease.WishKinds and Names; a method of Supervisor and a command; internal/layout, which reads the
 //	                             wishes that stand. A wish reaches workers only through a plan: the planner takes it into
-//	                             account, and the others see targets. Only the wish "look" has another way (heed, watch.go)
+//	                             account, and the others see targets. Two kinds have another way: "look" (heed,
+//	                             watch.go) and, among sessions, "move" (move.go)
 //	a warning                    a Code of package inspect, its place in Codes, and a section of docs/operations.md
 //	a new part                   a field of Engine or fleet; its call in take or live; what loseSeat drops of it; Clone and
 //	                             Hash in copy.go
@@ -321,9 +332,9 @@
 //	seat: swap, NextBeat        seat        a seat, with requests: it expires, and the requests with it
 //	seat: delete, Evict,        seat,       a target in the name of a worker without a seat, which the next planner
 //	EvictSpoilt                 peers,      drops, and rows, which workers recover when the plan assigns them to
-//	                            common,     these workers. Sessions recover the leases that they wait for
+//	                            common,     these workers. Sessions recover the leases that they want
 //	                            session,
-//	                            wait
+//	                            wait, roll
 //	plan: create or swap,       draft,      an open revision, which nobody follows. Another worker opens the next
 //	OpenPlan                    duty        one after 3 s
 //	plan: swap, ClosePlan       draft       nothing: all targets are stored before
@@ -340,7 +351,7 @@
 //	Take, Seize
 //	row: create, BeginHeld;     wait        the same
 //	swap, ReviveHeld
-//	row: transfer, Quarantine   take        a quarantined row, which waits for an operator in any case
+//	row: transfer, Quarantine   take, wait  a quarantined row, which waits for an operator in any case
 //	row: swap, Remove           take        a tombstone. The shard is made again if the source lists it again
 //	row: swap, Commit, Progress hold,       a mark, at which the next owner starts
 //	                            faults
@@ -350,6 +361,7 @@
 //	row: swap, Yield            give        the successor as owner. If the successor is dead too, it is recovered
 //	row: swap, Release          give, take  a free row
 //	row: swap, Discard          give, take  a tombstone, of a lease by name
+//	row: swap, Reserve          move        a free row, which the named session acquires, or later any other one
 //	row: swap, Finish           hold        a finished row. The plan may still assign it: the worker that reads the
 //	                                        row then says so on its seat, and the next plan leaves it out
 //

@@ -116,10 +116,11 @@ func (d *duty) rank(me lease.Incarnation, of func(lease.Incarnation) (lives, bli
 		return -1
 	}
 	_, mine := of(me)
-	for i, inc := range d.watchers {
-		if i >= at && !mine {
-			break // only those before it count
-		}
+	before := d.watchers
+	if !mine {
+		before = d.watchers[:at] // only those before it count
+	}
+	for i, inc := range before {
 		if lives, blind := of(inc); lives && (i < at && blind == mine || mine && !blind) {
 			rank++
 		}

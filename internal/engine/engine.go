@@ -34,6 +34,7 @@ type Engine struct {
 	feed    feed
 	facts   facts
 	wishes  wishes
+	moves   moves
 	news    news
 	health  health
 }
@@ -148,6 +149,9 @@ func (e *Engine) live() {
 		e.shards.tendAll(t)
 	}
 	e.faults.silent.keep(t, e.shards.all)
+	if e.seat.phase == seated && e.raiser.keep(t, &e.shards, &e.fleet) {
+		e.decline()
+	}
 	// Faults of the fleet are reported by one worker, as long as it is the one that reports.
 	reports := e.reporter()
 	e.faults.full.keepFull(t, &e.watch.plan, reports)
@@ -192,6 +196,7 @@ func (e *Engine) says() lease.Says {
 	t := &e.turn
 	health := e.health.says(t, &e.faults.silent)
 	health.NoSource = e.feed.blind()
+	e.raiser.says(t, &health)
 	if f := &e.faults.unread; f.on && health.Unwell == "" {
 		health.Unwell, health.UnwellSince = errUnread.Error(), t.now.Wall.Add(-t.now.Mono.Sub(f.since))
 	}
@@ -214,6 +219,7 @@ func (e *Engine) report() {
 		f.misjudged.lower(t)
 	}
 	f.keep(t)
+	e.raiser.fault.keep(t)
 }
 
 // fails reports whether a call that is about no shard waits to be repeated. The fault of a read that nobody repeats is
@@ -226,7 +232,7 @@ func (e *Engine) fails() bool {
 
 // declines reports whether this worker cannot have the shard at present.
 func (e *Engine) declines(name string) bool {
-	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn), e.faults.unread.on, &e.feed)
+	return e.shards.declines(&e.turn, name, e.health.resting(&e.turn) || e.raiser.declines(&e.turn), e.faults.unread.on, &e.feed)
 }
 
 // needsRows reports whether this worker waits for a listing of all rows, to plan or to find what a worker that lags does not
@@ -257,7 +263,7 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 	e.reads.forget()
 	e.peers, e.owners, e.follow, e.watch, e.lag, e.sweep, e.draft = peers{}, owners{}, follow{}, watch{}, lag{}, sweep{next: Never}, draft{}
 	e.turn.large, e.duty = false, duty{light: e.duty.light} // if it plans next, it reads the source and the rows again
-	e.facts, e.wishes, e.news = facts{}, wishes{}, news{}
+	e.facts, e.wishes, e.moves, e.news = facts{}, wishes{}, moves{}, news{}
 	e.faults.unread.forget()
 }
 
@@ -273,10 +279,14 @@ func (e *Engine) fill(s *shard, w *self) {
 // blame draws the conclusion from a handler's failure. While this worker rests it declines what it
 // does not hold, so that the next plan gives these shards to others.
 func (e *Engine) blame(s *shard) {
-	t := &e.turn
-	if !e.health.blame(t, s.t, &s.row) {
-		return
+	if e.health.blame(&e.turn, s.t, &s.row) {
+		e.decline()
 	}
+}
+
+// decline says of each shard that the plan assigns to this worker, and that it does not hold, that it cannot have it.
+func (e *Engine) decline() {
+	t := &e.turn
 	for _, s := range e.shards.all {
 		if e.shards.declines(t, s.name, true, false, &e.feed) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)
@@ -290,7 +300,7 @@ func (e *Engine) blame(s *shard) {
 func (e *Engine) acquire(s *shard, w self, h *happened) {
 	s.acquire(&e.turn, member{
 		self: w, room: e.shards.asks < e.turn.cfg.MaxMoves && e.follow.revision >= e.watch.plan.Revision,
-		health: &e.health, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
+		health: &e.health, raiser: &e.raiser, fleet: &e.fleet, feed: &e.feed, shards: &e.shards,
 	}, h)
 }
 
@@ -488,7 +498,8 @@ func (e *Engine) keepPlanning() {
 		return
 	}
 	if e.first() {
-		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(i int) bool { return e.watch.unread(t, i) })
+		e.moves.keep(t, e.seat.me, e.watch.wishes, &e.shards)
+		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(i int) bool { return e.watch.unread(t, i) }, e.shards.arrived)
 	}
 	switch {
 	// Nothing shows yet which shards there are: read the rows once, and wait for the source.
@@ -559,6 +570,10 @@ func (e *Engine) planSettled(in Settled) {
 		e.sawPlan(t, *now, w.wishes, 0)
 	}
 	if !finished {
+		return
+	}
+	if now.Revision < e.follow.revision { // the answer is late: another worker has made a plan since
+		*d = draft{}
 		return
 	}
 	e.facts.planned(now.Revision, d.next)

@@ -12,8 +12,8 @@ import (
 // read one by one, connections to the others, the plan, and which workers watch. It joins these parts, because what a
 // worker of the fleet has to do rests on all of them. It holds two facts of its own, about the kind of the group.
 //
-// Called by the spine, and by the shards of this worker: owner, others and guilty. The fleet itself writes nothing: peers
-// evicts, and duty ticks.
+// Called by the spine, and by the shards of this worker: owner, others and listedSince. The fleet itself writes
+// nothing: peers evicts, and duty ticks.
 //
 // Who does what:
 //
@@ -236,13 +236,13 @@ func (f *fleet) helpless() bool {
 	return f.watching() && len(f.peers.all) > 0 && !slices.ContainsFunc(f.seats(), other)
 }
 
-// guilty reports whether the failures of a shard are its own. That is not known before the seats
-// were listed after the row was read.
-func (f *fleet) guilty(t *turn, at lease.Row, died bool, since order) (guilty, known bool) {
+// listedSince returns the seats if they were listed after the given step. Only then is it known whose fault failures
+// are that a row shows.
+func (f *fleet) listedSince(since order) (seats []lease.Seat, known bool) {
 	if f.peers.begun <= since {
-		return false, false
+		return nil, false
 	}
-	return atFault(at, died, f.seats(), t.cfg.MaxAttempts), true
+	return f.seats(), true
 }
 
 // vacant reports whether a consistent listing has shown that no watcher of the plan has a seat.
@@ -313,7 +313,7 @@ func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 	if t.cfg.Deathwatch {
 		f.proofs.lapse(t)
 		f.proofs.adjust(t, &f.peers, f.seat.former, rank >= 0)
-		f.proofs.keep(t, &f.peers, unwatched)
+		f.proofs.keep(t, f.peers.named, unwatched)
 		look = f.proofs.looks(t) && f.watching()
 	}
 	if f.watching() && f.peers.evict(t, f.seat.former, f.duty.reserve(t, rank), &f.proofs, f.proofDelay()) {

@@ -44,8 +44,8 @@ type fleet struct {
 	wires   *virtual.Wires                                 // nil: workers have no deathwatch
 }
 
-// newFleet returns a fleet that has settled, or one without workers.
-func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
+// newFleet returns a fleet that has settled, or one without workers. The edits change the configuration of the workers.
+func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode, edits ...func(c *engine.Config)) *fleet {
 	f := &fleet{TB: t, chance: rand.New(rand.NewPCG(1, 1)), calls: map[string]int{}, hand: virtual.NewDeletable(), config: config(mode)}
 	f.operator, f.advice = operator{TB: t, table: &f.table, now: f.Now}, advice{f}
 	f.use(judge.NewStore(f.hand, checkpoint.Decimal))
@@ -53,6 +53,9 @@ func newFleet(t testing.TB, shards, workers int, mode rebalance.Mode) *fleet {
 		f.source.Shards = append(f.source.Shards, engine.Shard{Name: fmt.Sprintf("shard-%03d", i)})
 	}
 	f.source.Complete = true
+	for _, edit := range edits {
+		edit(&f.config)
+	}
 	for range workers {
 		f.join()
 	}
@@ -81,10 +84,12 @@ func config(mode rebalance.Mode) engine.Config {
 func (f *fleet) use(s *judge.Store) {
 	f.store = s
 	f.table.Restore(s)
-	f.Cleanup(func() {
-		if err := s.Err(); err != nil {
-			f.Error(err)
+	t, of := f.TB, s // package testing keeps the function until all subtests are over: it must not refer to the fleet
+	t.Cleanup(func() {
+		if err := of.Err(); err != nil {
+			t.Error(err)
 		}
+		of = nil
 	})
 }
 

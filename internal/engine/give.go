@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -230,7 +231,7 @@ func (of *tenure) watchOffer(t *turn, r *row) {
 func (of *tenure) giveUp(t *turn, r *row) {
 	w, at := &of.wind, r.copy.Row()
 	end := protocol.End{
-		Reason: lease.ReasonReleased, Note: w.note, Mark: of.marks.unaccepted(),
+		Reason: lease.ReasonReleased, Note: cmp.Or(w.note, of.raise.out), Mark: of.marks.unaccepted(),
 		Progressed: of.marks.progress, Excused: w.blame == workerAtFault,
 	}
 	switch {
@@ -246,6 +247,10 @@ func (of *tenure) giveUp(t *turn, r *row) {
 	case w.cut:
 		end.Reason = lease.ReasonDrainTimeout
 	}
+	if w.move != nil && protocol.EndingOf(end.Reason) != protocol.Failed {
+		of.reserve(t, r, end)
+		return
+	}
 	// A failure or a stall is recorded in the row by a release, also if a worker has requested the shard.
 	if protocol.EndingOf(end.Reason) != protocol.Failed && handoff.Owner(of.give.agreed(), handoff.Giving{Wanted: of.give.stands(), Returned: true}) == handoff.Yield {
 		if end.Reason != lease.ReasonDrainTimeout {
@@ -256,17 +261,21 @@ func (of *tenure) giveUp(t *turn, r *row) {
 		of.sendMark(t, r, givingUp, wr, err)
 		return
 	}
-	wr, err := release(t, at, of.hold(t, r), end)
+	succeeded := w.returned && !w.draining && w.blame == noFailure
+	wr, err := release(t, at, of.hold(t, r), end, of.limits.attempts > 0 && !succeeded)
 	of.sendMark(t, r, givingUp, wr, err)
 }
 
 // release returns the write that releases a row without a successor. A lease by name without a
-// checkpoint is discarded, because otherwise nothing would ever remove its row.
-func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End) (lease.Write, error) {
-	if t.cfg.Discard {
+// checkpoint is discarded, because otherwise nothing would ever remove its row. counts: failed attempts still count, so
+// a row that has some is not discarded.
+func release(t *turn, at lease.Row, hold lease.Hold, end protocol.End, counts bool) (lease.Write, error) {
+	if t.cfg.Discard && !(counts && at.Attempts() > 0) {
 		if w, err := protocol.Discard(at, hold, end, t.stamp()); err == nil {
 			return w, nil
 		}
+		// The checkpoint stays, and the failures are forgotten as with a row that is discarded.
+		end.Progressed = end.Progressed || at.Attempts() > 0 && protocol.EndingOf(end.Reason) != protocol.Failed
 	}
 	return protocol.Release(at, hold, end, t.stamp())
 }

@@ -28,7 +28,7 @@ import (
 // and so are shards for which no worker has room.
 //
 // Called by the spine: blame and succeeded with what handlers do, keep and silence.keep in each
-// step; by a shard before it is claimed: from and tries; and by the fleet for quarantines: atFault.
+// step; by a shard before it is claimed: from, tries and atFault. A session uses only atFault and silence.
 //
 // Nothing is written here. The verdict goes into the release of the shard (give.go, Excused), and the state of the worker
 // goes with a heartbeat onto its seat, where planners read it. A crash forgets that the worker was unwell: under its next
@@ -91,8 +91,24 @@ type health struct {
 // A silence is what is known of the handlers that show no progress.
 type silence struct {
 	fault
-	check Instant // when to look for them next
-	from  wall    // since when the first of them has been silent
+	check Instant       // when to look for them next
+	from  wall          // since when the first of them has been silent
+	least time.Duration // of a session: the shortest StallAfter of its callers; 0: none is below silentAfter
+}
+
+// expect notes how long a holder may be silent, so that a silent holder is found in time.
+func (f *silence) expect(stall time.Duration) {
+	if stall > 0 && stall < cmp.Or(f.least, silentAfter) {
+		f.least, f.check = stall, 0
+	}
+}
+
+// says returns what the seat shows of the handlers without progress.
+func (f *silence) says() (says lease.Health) {
+	if f.on {
+		says.Silent, says.SilentSince = int64(f.count), f.from.time()
+	}
+	return says
 }
 
 func (h *health) unwell() bool { return h.since != 0 }
@@ -156,12 +172,10 @@ func (h *health) succeeded(t *turn) {
 func (h *health) resting(t *turn) bool { return h.unwell() && t.now.Mono < h.until }
 
 // says is what the seat says of this worker's health.
-func (h *health) says(t *turn, silent *silence) (says lease.Health) {
+func (h *health) says(t *turn, silent *silence) lease.Health {
+	says := silent.says()
 	if h.unwell() {
 		says.Unwell, says.UnwellSince, says.Trial = errUnwell.Error(), h.wall.time(), !h.resting(t)
-	}
-	if silent.on {
-		says.Silent, says.SilentSince = int64(silent.count), silent.from.time()
 	}
 	return says
 }
@@ -206,7 +220,7 @@ func (h *health) tries(t *turn, s *shard) bool {
 // unwell. It reports whether that fault is over now. helpless: no other worker is well.
 func (h *health) keep(t *turn, all []*shard, f *fault, helpless func() bool) (over bool) {
 	if h.unwell() && slices.ContainsFunc(all, func(s *shard) bool {
-		return s.t != nil && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began)
+		return s.t != nil && !s.t.raise.waits && !s.t.wind.draining && !s.t.wind.over() && h.lasts(t, s.t.began)
 	}) {
 		h.succeeded(t)
 	}
@@ -233,20 +247,21 @@ func (h *health) keep(t *turn, all []*shard, f *fault, helpless func() bool) (ov
 // become silent, and once a heartbeat while one is.
 func (f *silence) keep(t *turn, all []*shard) {
 	if t.now.Mono >= f.check {
-		limit, first := cmp.Or(t.cfg.StallAfter, silentAfter), t.now.Mono
-		f.check = t.now.Mono.Add(limit)
+		first, ripe := t.now.Mono, Never
+		f.check = t.now.Mono.Add(cmp.Or(f.least, t.cfg.StallAfter, silentAfter))
 		n := f.concerns(all, func(s *shard) bool {
-			if s.t == nil || s.t.wind.over() || s.t.marks.flush > s.t.marks.accepted {
+			if s.t == nil || !s.t.marks.expected || s.t.wind.over() || s.t.raise.waits || s.t.marks.flush > s.t.marks.accepted {
 				return false // or it waits for this worker
 			}
-			if at := s.t.marks.pulse.Add(limit); t.now.Mono < at {
+			at := s.t.marks.pulse.Add(cmp.Or(s.t.limits.stall, silentAfter))
+			if t.now.Mono < at {
 				f.check = min(f.check, at)
 				return false
 			}
-			first = min(first, s.t.marks.pulse)
+			first, ripe = min(first, s.t.marks.pulse), min(ripe, at.Add(t.beat/16))
 			return true
 		})
-		switch ripe := first.Add(limit + t.beat/16); {
+		switch {
 		case n == 0:
 			f.lower(t)
 		case !f.on && t.now.Mono < ripe: // those that began together are one report

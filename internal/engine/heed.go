@@ -9,7 +9,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// How a session learns that an operator has released a lease that the session holds.
+// How a session learns that an operator has released a lease that the session holds, or moves it (move.go).
 //
 //	holds a lease → the wishes are read in each heartbeat interval → the rows that new wishes name are read
 //	              → a wish has ended, and was known for a minute → swap of the wishes without it
@@ -47,9 +47,9 @@ type heed struct {
 
 // keep reads the wishes, and removes those that have ended. Each session delays a removal by its own part of a
 // minute, so that not all sessions send the same swap.
-func (d *heed) keep(t *turn, me lease.Incarnation) {
+func (d *heed) keep(t *turn, me lease.Incarnation, done func(lease.Wish) bool) {
 	spread := time.Duration(rebalance.Tie(string(me)) % uint64(time.Minute))
-	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) })
+	d.removal.keep(t, d.now, t.now.Wall.Add(-spread), func(at int) bool { return t.now.Mono < d.since[at].Add(knownFor) }, done)
 	pause := func() Instant { return t.now.Mono.Add(t.jitter(min(t.beat, mostUnread))) }
 	if d.next == 0 { // it held nothing until now
 		d.next, d.last = pause(), 0
@@ -71,8 +71,8 @@ func (d *heed) settled(t *turn, in Settled) {
 	}
 }
 
-// got takes the wishes, and returns the leases that the new wishes name: none if the record cannot be read. all: it was
-// not read for so long that a wish may have come and gone.
+// got takes the wishes, and returns the leases whose rows commands have changed, as the new wishes say: none if the
+// record cannot be read. all: it was not read for so long that a wish may have come and gone.
 func (d *heed) got(t *turn, in Got) (names []string, all bool) {
 	if !d.try.sent || serial(in.Read) != d.asked {
 		return nil, false

@@ -38,12 +38,21 @@ import (
 // worker, and ends when that is no longer so, or with the seat. The handler may run longer: see shard.running.
 type tenure struct {
 	generation int64
-	began      Instant
-	step       order // the step in which the tenure began
-	marks      marks
-	wind       winding
-	give       *giving // nil: no worker has requested the shard
-	offer      offer
+	limits
+	began Instant
+	step  order // the step in which the tenure began
+	marks marks
+	wind  winding
+	raise raising
+	give  *giving // nil: no worker has requested the shard
+	offer offer
+}
+
+// Limits are how much of a shard is tolerated: those of the worker, or in a session those of the caller that wants the
+// lease.
+type limits struct {
+	stall    time.Duration // how long its handler may be silent; 0: forever
+	attempts int64         // how many of its tenures may fail; 0: any number
 }
 
 // Marks are what the handler has marked, and what of it the table has. Only the latest mark is kept: a commit stores
@@ -64,8 +73,9 @@ type marks struct {
 // Signs are what the handler shows of its progress.
 type signs struct {
 	pulse    Instant // the last sign
-	doubted  Instant // when StallAfter had passed since then
+	doubted  Instant // when limits.stall had passed since then
 	progress bool    // the handler has made progress, with marks or without
+	expected bool    // there is a sign to wait for: the holder of a plain lock need not show any
 }
 
 // A winding is the end of a handler. Once draining, returned or cut is set, it stays: no answer of the store makes a
@@ -80,7 +90,9 @@ type winding struct {
 	blame    blame // it has stalled, or returned an error before its soft context ended
 	cause    event.Cause
 	since    Instant // when its soft context ended
+	hard     Instant // when it was cut
 	note     string
+	move     *lease.Wish // of an operator, for which it has ended; nil: there was none
 }
 
 // heldOffer is how long commits wait for an offer to be accepted.
@@ -136,16 +148,21 @@ func (s *shard) start(t *turn) {
 	}
 	s.callOff(t, s.mine())
 	s.running = hold.Generation
-	s.t = &tenure{generation: hold.Generation, began: now, step: t.step, marks: marks{signs: signs{pulse: now}}}
-	if t.cfg.StallAfter > 0 {
-		s.at(t, now.Add(t.cfg.StallAfter))
-	}
-	caller := uint64(0)
+	caller, within := uint64(0), limits{t.cfg.StallAfter, t.cfg.MaxAttempts}
 	if s.want != nil {
-		caller, s.want = s.want.id, nil
+		caller, within, s.want = s.want.id, s.want.limits, nil
 	}
+	s.t = &tenure{
+		generation: hold.Generation, limits: within, began: now, step: t.step,
+		marks: marks{signs: signs{pulse: now, expected: caller == 0 || within.stall > 0}},
+	}
+	if within.stall > 0 {
+		s.at(t, now.Add(within.stall))
+	}
+	how := raises(t, at.Last)
+	s.t.raise = raising{on: how != RaiseNothing, waits: how == RaiseFirst || t.cfg.Before}
 	t.do(Start{
-		Tenure: s.t.id(&s.row), Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
+		Tenure: s.t.id(&s.row), Raise: how, Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
 		Transfer: at.Last,
 		Event: event.Event{
 			Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
@@ -160,9 +177,8 @@ func (s *shard) start(t *turn) {
 // err is what was observed, for the callers that wait for commits; nil: nothing was observed.
 func (of *tenure) end(t *turn, r *row, cause event.Cause, err error) {
 	m := &of.marks
-	_, open := r.copy.Open()
 	if !of.wind.cut { // otherwise it was told already
-		t.do(Over{Tenure: of.id(r), Cause: cause, Err: err, Open: open && (m.sent > m.accepted || r.write.doing == ending)})
+		t.do(Over{Tenure: of.id(r), Cause: cause, Err: err, Open: of.unknown(r)})
 	}
 	ended := event.Event{
 		Kind: event.Ended, Shard: r.name, Generation: of.generation, Cause: cause,
@@ -185,6 +201,12 @@ func (of *tenure) end(t *turn, r *row, cause event.Cause, err error) {
 		ended.Drained = t.now.Mono.Sub(of.wind.since)
 	}
 	t.report(ended)
+}
+
+// unknown reports whether a write with a mark, or with the end of the shard, is under way.
+func (of *tenure) unknown(r *row) bool {
+	_, open := r.copy.Open()
+	return open && (of.marks.sent > of.marks.accepted || r.write.doing == ending)
 }
 
 // end ends the tenure of a shard that has one.
@@ -216,6 +238,7 @@ func (of *tenure) marked(t *turn, tie uint64, in Marks) {
 	m.pulse = t.now.Mono
 	m.flush = max(m.flush, in.Flush)
 	m.progress = m.progress || in.Progress
+	m.expected = m.expected || !in.Release
 	w.finish = w.finish || in.Finish
 	if in.Release {
 		w.release, w.note = true, in.Note
@@ -242,10 +265,14 @@ func (of *tenure) windDown(t *turn, r *row, w self) {
 	switch {
 	// The first cause stays, and so does the time from which the drain time counts.
 	case wind.draining:
-	case wind.release:
+	case wind.release || of.raise.out != "":
 		of.drain(t, r, event.CauseGivenUp)
 	case w.release:
 		of.drain(t, r, event.CauseStopped)
+	case w.order != nil:
+		order := *w.order
+		wind.move = &order
+		of.drain(t, r, event.CauseHandedOff)
 	case w.unlisted:
 		of.drain(t, r, event.CauseUnlisted)
 	}
@@ -276,7 +303,7 @@ func (of *tenure) unlisted(t *turn, name string, source *feed) bool {
 func (of *tenure) drainTerms(t *turn, w self) (rebalance.Terms, Instant) {
 	wind := &of.wind
 	own := rebalance.Terms{Drain: t.cfg.Drain, AfterDrain: rebalance.Force}
-	if wind.cause != event.CauseHandedOff {
+	if wind.cause != event.CauseHandedOff || of.give == nil { // a lease by name moves without a request
 		return own, wind.since
 	}
 	terms := of.give.agreed()
@@ -297,6 +324,9 @@ func (of *tenure) drain(t *turn, r *row, cause event.Cause) {
 	wind.draining, wind.cause, wind.since = true, cause, t.now.Mono
 	t.do(Drain{Tenure: of.id(r), Cause: cause})
 	ev := event.Event{Kind: event.Draining, Shard: r.name, Generation: of.generation, Cause: cause}
+	if wind.move != nil {
+		ev.Peer = wind.move.To
+	}
 	if of.give != nil {
 		ev.Peer, ev.Terms = of.give.to.Name, of.give.terms
 	}
@@ -308,24 +338,25 @@ func (of *tenure) drain(t *turn, r *row, cause event.Cause) {
 // for longer than the handler had. The handler can do no harm to the table: the shell refuses its marks.
 func (of *tenure) cut(t *turn, r *row) {
 	wind := &of.wind
-	wind.cut, wind.overdue = true, t.now.Mono > wind.since
+	wind.cut, wind.overdue, wind.hard = true, t.now.Mono > wind.since, t.now.Mono
 	t.do(Over{Tenure: of.id(r), Cause: wind.cause, Open: of.marks.seq > of.marks.accepted})
 }
 
-// stall drains a handler that makes no progress. A handler that waits for this worker to write is not stalled. A handler
+// stall drains a handler that makes no progress. A handler that waits for this worker to write is not stalled, nor
+// one that is not called yet. A handler
 // that drains already has only the drain time left, so it is not drained a second time. But if a successor waits for it
 // without a limit, the stall sets one.
 func (of *tenure) stall(t *turn, r *row) {
 	wind, m := &of.wind, &of.marks
 	unlimited := wind.draining && wind.cause == event.CauseHandedOff && of.give.agreed().AfterDrain == rebalance.Wait
-	if t.cfg.StallAfter <= 0 || wind.draining && !unlimited {
+	if of.limits.stall <= 0 || of.raise.waits || wind.draining && !unlimited {
 		return
 	}
 	// A caller waits for this worker to commit, and the time does not count.
 	if m.flush > m.accepted {
 		m.pulse = t.now.Mono
 	}
-	at := max(m.pulse, wind.since).Add(t.cfg.StallAfter)
+	at := max(m.pulse, wind.since).Add(of.limits.stall)
 	// It seems to have stalled. Marks that are on their way get stallGrace to arrive.
 	if t.now.Mono >= at && m.doubted < at {
 		m.doubted = t.now.Mono
@@ -374,9 +405,10 @@ func (of *tenure) serve(t *turn, r *row, w self) {
 	case of.wind.finish:
 		wr, err := protocol.Finish(at, of.hold(t, r), of.marks.unaccepted(), t.stamp())
 		of.sendMark(t, r, ending, wr, err)
-	case of.lost(r): // the lease is not released; only the last mark is written
+	case of.lost(r) && of.marks.seq > of.marks.accepted: // the lease is not released; only the last mark is written
 		wr, err := protocol.Commit(at, of.hold(t, r), of.marks.mark, t.stamp())
 		of.sendMark(t, r, committing, wr, err)
+	case of.lost(r) && r.before(t, of.wind.hard.Add(at.Owner.LockDelay)):
 	case of.wind.returned || of.wind.cut:
 		of.giveUp(t, r)
 	// Also if the request no longer stands: an offer has to be withdrawn.
@@ -388,11 +420,12 @@ func (of *tenure) serve(t *turn, r *row, w self) {
 }
 
 // lost reports whether this is a lease with a lock delay whose holder was cut off. Such a holder may still write
-// to its sink, so the session does not release the lease: the row keeps the session as its owner, and the lock
-// delay counts from when the session has given up its seat.
+// to its sink, so the session releases the lease only when the lock delay has passed since the cut. If it gives up its
+// seat before, the row keeps it as its owner, and the lock delay counts from then. A session that gives up one lease
+// for a move leaves the delay in the row (reserve).
 func (of *tenure) lost(r *row) bool {
 	w := &of.wind
-	return w.cut && !w.release && r.copy.Row().Owner.LockDelay > 0
+	return w.cut && !(w.release && w.returned) && w.cause != event.CauseHandedOff && r.copy.Row().Owner.LockDelay > 0
 }
 
 // unaccepted returns the mark that the table does not have; none, if it has all.
@@ -512,7 +545,7 @@ func (of *tenure) stored(t *turn, r *row, aim *aim, what doing, h *happened) (ov
 		return false
 	}
 	if what == givingUp {
-		h.declined = of.leave(t, aim, r.copy.Row().Failed())
+		h.declined = of.leave(t, aim, r.copy.Row().Failed()) || of.raise.out != ""
 	}
 	h.unlisted = left(r.copy.Row())
 	if what == ending {
@@ -575,23 +608,34 @@ func (of *tenure) refused(t *turn, r *row, aim *aim, what doing, a protocol.Answ
 		}
 		t.report(ev)
 	}
-	// The successor has accepted the offer. The handler has a moment more, which the next tend gives it.
-	if a.Verdict == protocol.Overtaken && of.offer.to != "" && a.Row.Owner.Incarnation == of.offer.to {
-		of.offer.torn = a.Torn // accepted: see replaced
+	// The handler has a moment more, which the next tend gives it.
+	if of.accepted(a) {
+		of.offer.torn = a.Torn // see replaced
 		return false
 	}
-	cause := event.CauseVanished
-	switch {
-	case a.Verdict == protocol.Gone && err == nil:
+	cause := of.lostBy(t, a)
+	if a.Verdict == protocol.Gone && err == nil {
 		cause = of.causeOf(what)
-	case a.Verdict == protocol.Conflict:
-		cause = event.CauseConflict
-	// A session is overtaken also if a later holder has left a tombstone.
-	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
-		cause = overtaken(a.Row, of.generation)
 	}
 	of.end(t, r, cause, err)
 	return true
+}
+
+// accepted reports whether the successor has accepted the offer, as an answer shows.
+func (of *tenure) accepted(a protocol.Answer) bool {
+	return a.Verdict == protocol.Overtaken && of.offer.to != "" && a.Row.Owner.Incarnation == of.offer.to
+}
+
+// lostBy returns why a tenure is over, as an answer shows.
+func (of *tenure) lostBy(t *turn, a protocol.Answer) event.Cause {
+	switch {
+	case a.Verdict == protocol.Conflict:
+		return event.CauseConflict
+	// A session is overtaken also if a later holder has left a tombstone.
+	case a.Verdict == protocol.Overtaken, t.cfg.Discard && a.Row.Generation > of.generation:
+		return overtaken(a.Row, of.generation)
+	}
+	return event.CauseVanished
 }
 
 // firstAfter returns the change of hands that ended a generation; zero: the row has changed hands so

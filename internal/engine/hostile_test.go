@@ -86,23 +86,9 @@ func TestNoSpinningWhileDraining(t *testing.T) {
 	w.Run(20 * time.Second)
 	a.Winds = time.Hour
 	b := w.enter("b", c)
-	w.until(10*time.Second, func() bool {
-		for _, e := range b.told {
-			if e.Kind == event.Requested {
-				return true
-			}
-		}
-		return false
-	})
+	w.until(10*time.Second, func() bool { return len(b.reports(event.Requested)) > 0 })
 	b.mute = transfers
-	w.until(5*time.Second, func() bool {
-		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
-			if r.(lease.Row).OfferedTo != "" {
-				return true
-			}
-		}
-		return false
-	})
+	w.until(5*time.Second, func() bool { return w.offered().Shard != "" })
 	b.Kill()
 	w.Run(50 * time.Millisecond)
 	for _, id := range a.tenures() {
@@ -281,17 +267,9 @@ func TestOwnDrainTimeCounts(t *testing.T) {
 	c.Handoff = rebalance.Terms{Mode: rebalance.Cooperative, Drain: time.Second}
 	b := w.enter("b", c)
 	b.mute = transfers
-	offered := func() (id engine.Tenure) {
-		for r := range w.store.List(t.Context(), lease.Query{Group: "g", Kind: lease.KindLease}) {
-			if r := r.(lease.Row); r.OfferedTo != "" {
-				return engine.Tenure{Shard: r.Shard, Generation: r.Generation}
-			}
-		}
-		return id
-	}
-	w.until(10*time.Second, func() bool { return offered().Shard != "" })
+	w.until(10*time.Second, func() bool { return w.offered().Shard != "" })
 	w.Run(20 * time.Millisecond)
-	id := offered()
+	id := w.offered()
 	a.Step(engine.Marks{Tenure: id, Release: true})
 	w.Run(3 * time.Second)
 	if h := a.Handlers.Of(id); h == nil || h.Over {

@@ -66,6 +66,8 @@ type Config struct {
 	Discard           bool          // a lease that is given up without a checkpoint becomes a tombstone
 	Order             checkpoint.Order
 	Commits           checkpoint.Policy
+	Targets           bool   // its handlers change systems whose fences have to be raised
+	Before            bool   // some of them also before a handler that takes over from an owner that lives
 	Deathwatch        bool   // it answers connections, and keeps connections to the workers that it watches
 	Address           string // where it answers them, as its seat shows; empty: its seat shows none
 }
@@ -175,6 +177,28 @@ type (
 		Note   string // what of it may be stored: short, and nothing of the user's data
 	}
 
+	// Confirm: a caller wants to know whether the tenure holds its shard. A Confirmed answers it, unless the tenure is
+	// over before.
+	Confirm struct {
+		Tenure Tenure
+		Call   uint64 // above those of earlier calls of the tenure
+	}
+
+	// Raised: the targets of a tenure that have to be raised before its handler are, and the handler is called. All: every
+	// target is raised.
+	Raised struct {
+		Tenure Tenure
+		All    bool
+	}
+
+	// Unraised: a raise for a tenure has failed, or has not answered for a heartbeat interval. The shell reports the first
+	// such raise of each target, and repeats them all until they pass or the tenure ends.
+	Unraised struct {
+		Tenure Tenure
+		Target string
+		Err    error
+	}
+
 	// Prepared: the preparation of a shard has ended.
 	Prepared struct{ Shard string }
 
@@ -186,7 +210,12 @@ type (
 		ID        uint64        // unique in the session; above 0
 		Task      string        // of the lease; empty: the session's
 		LockDelay time.Duration // how long no session acquires the lease after this session was lost
-		Try       bool          // if another session holds the lease, the answer is Unavailable
+		// How long its holder may be silent (0: forever), and how many of its tenures may fail before this session
+		// quarantines it (0: any number).
+		StallAfter  time.Duration
+		MaxAttempts int64
+		Try         bool          // if another session holds the lease, the answer is Unavailable
+		Wait        time.Duration // of a Try: how long it waits; 0: only if the holder looks dead; negative: not at all
 	}
 
 	// Forgo: the caller of the Acquire with this ID no longer wants the lease.
@@ -235,6 +264,9 @@ func (StoreSlow) input()    {}
 func (Marks) input()        {}
 func (Batch) input()        {}
 func (Returned) input()     {}
+func (Confirm) input()      {}
+func (Raised) input()       {}
+func (Unraised) input()     {}
 func (Prepared) input()     {}
 func (Acquire) input()      {}
 func (Forgo) input()        {}
@@ -298,16 +330,23 @@ type (
 		Checkpoint checkpoint.Checkpoint
 		Attempt    int64
 		Transfer   lease.Transfer // how the shard came here
+		Raise      Raise          // what the shell raises, and answers by Raised
 		Acquire    uint64         // the ID of the Acquire that this answers; 0: a worker's
 		Event      event.Event    // of kind Started
 	}
 
-	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set.
+	// RaiseAgain: raise the fences of a tenure once more, whose handler runs. It is answered like the raises of a Start.
+	RaiseAgain struct{ Tenure Tenure }
+
+	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set. With Waits, it is no
+	// answer yet: the Try waits on, and this is what to tell its caller if the caller stops waiting.
 	Unavailable struct {
-		Name string
-		ID   uint64
-		Row  lease.Row // the row as read; zero if it cannot be read
-		Lost bool      // the holder is gone, and its lock delay is not over
+		Name  string
+		ID    uint64
+		Row   lease.Row // the row as read; zero if it cannot be read
+		Lost  bool      // the holder is gone, and its lock delay is not over
+		Beat  time.Time // the stored time of the holder's last heartbeat; zero: its seat was not read
+		Waits bool
 	}
 
 	// Drain: end the handler's soft context.
@@ -334,6 +373,17 @@ type (
 		Seq    uint64
 		Oldest Instant // Marks.Made of the oldest mark after them; 0: the engine knows of none
 		Err    error
+	}
+
+	// Confirmed answers the calls of the tenure up to Call, by a read of the row that was sent after each of them.
+	// Without an error, the tenure held the shard when the row was read.
+	Confirmed struct {
+		Tenure Tenure
+		Call   uint64
+		Err    error       // why the read has failed, or what it has shown
+		Lost   bool        // the tenure does not hold the shard any more
+		Cause  event.Cause // of Lost
+		Open   bool        // of Lost: as in Over
 	}
 
 	// Prepare: call the prepare hook, and answer with Prepared.
@@ -363,18 +413,20 @@ type (
 	Tell struct{ Event event.Event }
 )
 
-func (List) output()      {}
-func (Get) output()       {}
-func (Send) output()      {}
-func (Verify) output()    {}
-func (Poll) output()      {}
-func (Plan) output()      {}
-func (Start) output()     {}
-func (Drain) output()     {}
-func (Over) output()      {}
-func (Committed) output() {}
-func (Prepare) output()   {}
-func (CallOff) output()   {}
+func (List) output()       {}
+func (Get) output()        {}
+func (Send) output()       {}
+func (Verify) output()     {}
+func (Poll) output()       {}
+func (Plan) output()       {}
+func (Start) output()      {}
+func (RaiseAgain) output() {}
+func (Drain) output()      {}
+func (Over) output()       {}
+func (Committed) output()  {}
+func (Confirmed) output()  {}
+func (Prepare) output()    {}
+func (CallOff) output()    {}
 
 func (Unavailable) output() {}
 func (Tell) output()        {}

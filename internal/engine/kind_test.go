@@ -18,8 +18,7 @@ import (
 func TestGroupOfTheOtherKind(t *testing.T) {
 	f := newContest(t, 1)
 	a := f.join("a")
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	w := newTwins(t, 3)
 	w.use(f.store)
 	n := w.enter("worker", config(rebalance.Eager))

@@ -211,6 +211,16 @@ func (n *member) reports(kind event.Kind) []told {
 	return slices.DeleteFunc(slices.Clone(n.told), func(e told) bool { return e.Kind != kind })
 }
 
+// never reports events of these kinds.
+func (n *member) never(kinds ...event.Kind) {
+	n.of.Helper()
+	for _, kind := range kinds {
+		if all := n.reports(kind); len(all) > 0 {
+			n.of.Errorf("%s: %d events of the kind %v: %v", n.Name, len(all), kind, all)
+		}
+	}
+}
+
 // writes returns the writes of a kind that it has sent since.
 func (n *member) writes(kind lease.Kind, since time.Duration) []sent {
 	return slices.DeleteFunc(slices.Clone(n.sent), func(s sent) bool { return s.at < since || !sends(s.Output, kind) })

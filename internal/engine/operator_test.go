@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/proof/virtual"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -26,6 +27,16 @@ func (o *operator) wishes() lease.Wishes { return o.table.Wishes("g") }
 
 // row returns the row of a shard; a zero row if there is none.
 func (o *operator) row(shard string) lease.Row { return o.table.Row("g", shard) }
+
+// offered returns the tenure whose shard is offered; a zero tenure if none is.
+func (o *operator) offered() (id engine.Tenure) {
+	for _, r := range o.table.Records("g", lease.KindLease) {
+		if r := r.(lease.Row); r.OfferedTo != "" {
+			return engine.Tenure{Shard: r.Shard, Generation: r.Generation}
+		}
+	}
+	return id
+}
 
 // seat returns the seat of a worker; a zero seat if it has none.
 func (o *operator) seat(n *member) lease.Seat {

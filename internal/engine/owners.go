@@ -40,8 +40,9 @@ type ownerRead struct {
 	inc   lease.Incarnation
 	seat  lease.Seat
 	state ownerState
-	begun order // the step in which the read was sent that state rests on
-	asked order // the step in which the present read was sent
+	begun order   // the step in which the read was sent that state rests on
+	asked order   // the step in which the present read was sent
+	sent  Instant // when that was
 	read  serial
 	try   retry
 	at    Instant // when it was answered
@@ -143,7 +144,7 @@ func (o *owners) saw(t *turn, in sighting, part bool) (mine bool) {
 func (o *owners) read(t *turn, inc lease.Incarnation) *ownerRead {
 	of := o.know(inc)
 	if of.try.due(t) {
-		of.try.sent, of.asked = true, t.step
+		of.try.sent, of.asked, of.sent = true, t.step, t.now.Mono
 		of.read = t.get(lease.Key{Group: t.cfg.Group, Kind: lease.KindSeat, Name: string(inc)})
 	}
 	return of
@@ -239,9 +240,10 @@ func (o *owners) recent(t *turn, inc lease.Incarnation, since order) ownerState 
 }
 
 // evicted notes that inc has no seat. A deletion that was sent in the step begun has shown it: rows that were known then
-// may be recovered without a read of the seat.
+// may be recovered without a read of the seat. A read that is under way may show the seat as it was: its answer is
+// ignored.
 func (o *owners) evicted(t *turn, inc lease.Incarnation, begun order) {
 	if of := o.find(inc); of != nil {
-		of.state, of.begun, of.at = gone, max(of.begun, begun), t.now.Mono
+		of.state, of.begun, of.at, of.try = gone, max(of.begun, begun), t.now.Mono, retry{}
 	}
 }

@@ -109,6 +109,7 @@ type sighting struct {
 // confirmed may show this seat as it was, or not at all.
 func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 	s.begun, s.lax = begun, lax
+	s.seats = make([]lease.Seat, 0, len(in.Records))
 	for _, record := range in.Records {
 		switch of := record.(type) {
 		case lease.Plan:
@@ -139,6 +140,14 @@ func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
 // find returns the peer of that incarnation; nil if there is none.
 func (p *peers) find(inc lease.Incarnation) *peer {
 	return find(p.all, inc, func(p *peer) lease.Incarnation { return p.seat.Incarnation })
+}
+
+// named returns the name of a worker, as far as it is known.
+func (p *peers) named(inc lease.Incarnation) string {
+	if of := p.find(inc); of != nil {
+		return of.name()
+	}
+	return string(inc)
 }
 
 // saw takes a listing of the seats. It reports whether workers have come, gone or changed, and

@@ -286,6 +286,34 @@ func TestPlannerStops(t *testing.T) {
 	}
 }
 
+// TestLateAnswerToAPlan: the answer to the end of a plan comes when its planner follows the plan of another worker. The
+// planner does not follow its own plan again.
+func TestLateAnswerToAPlan(t *testing.T) {
+	f := newFleet(t, 6, 2, rebalance.Eager)
+	var planner *member
+	f.delay(8*time.Second, func(n *member, o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		plan, is := send.Write.Next.(lease.Plan)
+		if ok = ok && is && !plan.Open && planner == nil; ok {
+			planner = n
+		}
+		return ok
+	})
+	before := f.plan().Revision
+	f.join()
+	f.until(time.Minute, func() bool { return f.plan().Revision > before && !f.plan().Open })
+	other := f.up()[slices.IndexFunc(f.up(), func(n *member) bool { return n != planner })]
+	by := f.seat(other).Owner()
+	f.write(protocol.OpenPlan(f.plan(), protocol.Opening{By: by, Planner: f.plan().Planner}, f.stamp()))
+	f.write(protocol.ClosePlan(f.plan(), f.plan().Revision, by.Incarnation, f.plan().Finding, f.stamp()))
+	f.until(2*beat, func() bool { return f.seat(planner).Revision == f.plan().Revision })
+	f.reset()
+	f.Run(10 * time.Second)
+	if n := planner.calls["get target"]; n > 0 {
+		t.Errorf("the planner has left the last plan, and read its target %d times more", n)
+	}
+}
+
 // TestChildInATarget: a plan leaves out a child without a row whose parents are not finished, although the
 // targets have it, whether its planner has read the rows since the last plan or not.
 func TestChildInATarget(t *testing.T) {

@@ -22,7 +22,8 @@ import (
 // refusal that may come from this worker's own side: the shell looks at another peer before it reports one.
 //
 // Called by the fleet and the peers: of and any; and by the spine: linked with each attempt, visited with each
-// connection of another worker, and lapse, adjust, keep and looks in each step.
+// connection of another worker, and lapse, adjust, keep and looks in each step. The spine of a session calls relink in
+// place of adjust: it has links to the holders of leases for which its callers wait, and only while they wait.
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
 // lease time, so no promise depends on whether the proof is right.
@@ -85,27 +86,36 @@ func (p *proofs) adjust(t *turn, of *peers, former []lease.Incarnation, watches 
 		return
 	}
 	p.at = of.turned
-	links := make([]link, 0, len(p.links))
+	to := make([]link, 0, len(p.links))
 	for i := range of.all {
 		q := &of.all[i]
 		inc, address := q.seat.Incarnation, q.seat.Address
 		if q.unreadable || address == "" || !q.seat.Confirmed() || slices.Contains(former, inc) {
 			continue
 		}
-		if old := p.find(inc); old != nil && old.address == address {
-			links = append(links, *old)
+		to = append(to, link{inc: inc, address: address})
+	}
+	p.relink(t, to)
+}
+
+// relink makes a link to each of these addresses, which are sorted by incarnation, and ends all other links.
+func (p *proofs) relink(t *turn, to []link) {
+	for i := range to {
+		l := &to[i]
+		if old := p.find(l.inc); old != nil && old.address == l.address {
+			*l = *old
 			continue
 		}
-		links = append(links, link{inc: inc, address: address, since: t.now.Mono})
-		t.do(Link{Peer: inc, Address: address})
+		l.since = t.now.Mono
+		t.do(Link{Peer: l.inc, Address: l.address})
 	}
-	next := proofs{links: links, at: p.at, scan: p.scan, look: p.look, last: p.last}
-	for i := range p.links {
-		if inc := p.links[i].inc; next.find(inc) == nil {
+	before := p.links
+	p.links = to
+	for i := range before {
+		if inc := before[i].inc; p.find(inc) == nil {
 			t.do(Unlink{Peer: inc})
 		}
 	}
-	*p = next
 }
 
 // lapse drops the proofs that are old. Their addresses are still believed.
@@ -163,8 +173,8 @@ func (p *proofs) looks(t *turn) bool {
 	return true
 }
 
-// keep reports the peers that have not answered for a lease time.
-func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
+// keep reports the peers that have not answered for a lease time. name returns the name of a peer.
+func (p *proofs) keep(t *turn, name func(lease.Incarnation) string, unwatched *fault) {
 	if len(p.links) == 0 && !unwatched.on || t.before(p.scan) {
 		return
 	}
@@ -182,11 +192,7 @@ func (p *proofs) keep(t *turn, of *peers, unwatched *fault) {
 		unwatched.lower(t)
 		return
 	}
-	name := string(first.inc)
-	if q := of.find(first.inc); q != nil {
-		name = q.name()
-	}
-	unwatched.raise(t, first.since, "", unreachable(count, name, first.address, first.err))
+	unwatched.raise(t, first.since, "", unreachable(count, name(first.inc), first.address, first.err))
 }
 
 // unreachable returns the error that count workers do not answer at their addresses. It names the first of them.

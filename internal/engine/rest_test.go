@@ -45,13 +45,8 @@ func TestOnePlanForALeave(t *testing.T) {
 // once, and not only when its seat goes.
 func TestOnePlanForALeaveWithoutRoom(t *testing.T) {
 	for _, workers := range []int{4, 12} {
-		f := newFleet(t, 2*workers, 0, rebalance.Eager)
-		f.config.MaxShards = 2
-		for range workers {
-			f.join()
-		}
-		f.until(2*time.Minute, f.even)
-		f.Run(time.Minute)
+		f := newFleet(t, 2*workers, workers, rebalance.Eager, func(c *engine.Config) { c.MaxShards = 2 })
+		f.Run(40 * time.Second)
 		before, leaver := f.plan(), f.nodes[1]
 		began := f.Now()
 		leaver.Input(engine.Stop{})

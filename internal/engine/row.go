@@ -30,6 +30,9 @@ type row struct {
 	read       order   // the step in which the copy became known
 	known      bool    // the row was read, or found missing
 	malformed  bool    // the last read found a row that cannot be read
+	left       bool    // this session shuts down and stays the owner in the row: see lost
+	older      bool    // the answer to the open write may show what it was before the command (rowRead.look)
+	parent     bool    // it is read for a child that waits for this shard
 	write      pending
 	rowRead
 }
@@ -44,9 +47,7 @@ type rowRead struct {
 	failed   order   // the step in which the first of these failing reads was sent
 	listed   Instant // when a listing last showed the row in their place
 	probed   Instant // when a write was last sent in place of a read: see shard.reach
-	parent   bool    // it is read for a child that waits for this shard
 	look     order   // the step since which it is read because a command has changed it; 0: it is not
-	older    bool    // the answer to the open write may show what it was before the command
 }
 
 // A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
@@ -109,6 +110,9 @@ func (r *row) fresh(t *turn) bool {
 	}
 	return at > 0 && t.now.Mono < at.Add(t.beat)
 }
+
+// replaced reports whether reads of the row fail, and a listing has shown it since: only single reads are denied.
+func (r *row) replaced() bool { return r.unread > 0 && r.listed >= r.unread }
 
 // looked is called when a read of the row was answered. It reports whether the row is known now as a command has left it. A
 // read that was sent before this worker learnt of the command is repeated. If a write was open then, the answer to the read

@@ -15,22 +15,25 @@ import (
 // The spine has no states of its own: seat.phase is the phase of the session.
 //
 // Called by the shell and the virtual world: NewSession once, Step with every input. A session has no
-// inputs and outputs for sources, moves, and listings except one (kind.go).
+// inputs and outputs for sources and moves. It lists nothing but the seats: once for its kind (kind.go), and now and
+// then (roll.go).
 //
 // What a session writes:
 //
 //	seat     a seat and heartbeats, as a worker; at the end, or when it was lost, a deletion
 //	kind     once in the life of a group: the record of sessions, under the key of a plan
-//	wait     evictions of dead owners; the row of each lease that it acquires
+//	wait     evictions of dead owners; the row of each lease that it acquires, or sets aside after too many failures
+//	roll     evictions of dead sessions whose leases nobody wants
 //	hold     marks, if the holder makes some
 //	give     a release; if the lease has no checkpoint, a tombstone
 //	heed     the wishes of operators without those that have ended
 //
-// A crash leaves a seat and rows in its name. Sessions that wait for these leases evict the seat, and acquire them
-// after the lock delay.
+// A crash leaves a seat and rows in its name. Sessions that want these leases evict the seat, and acquire the leases
+// after the lock delay. If no session wants them, any session of the group evicts the seat about a minute later.
 //
 // Invariant: the session neither writes nor reads the row of a held lease without a mark or a command. So a
-// session without marks sends only heartbeats and reads of the wishes, as many for one lease as for a thousand.
+// session without marks sends only heartbeats, reads of the wishes and its share of the listings, as many for one lease
+// as for a thousand.
 
 // A Session is one session's side of the protocol as a plain value.
 type Session struct {
@@ -40,14 +43,19 @@ type Session struct {
 	owners owners
 	rivals rivals
 	heed   heed
+	census census
+	roll   roll
+	proofs proofs
 	former lease.Seat // the last seat that this session lost, if it may still exist; zero: none
 	swept  Instant    // when live last dropped rivals, owners and leases that are no longer needed
+
+	contention contention
 }
 
 // NewSession returns a session that has done nothing yet. Its first step is a [Tick].
 func NewSession(c Config, now Moment) *Session {
 	c.Discard = true
-	return &Session{common: newCommon(c, now)}
+	return &Session{common: newCommon(c, now), census: census{list: read{next: Never}}}
 }
 
 // Step takes what has happened and returns what to do, and when to call it again at the latest.
@@ -65,21 +73,37 @@ func (e *Session) take(in Input) {
 	case Settled:
 		e.settled(in)
 	case Listed:
-		if e.kind.listed(t, in, e.seat.row.Owner()); e.kind.proven {
+		if e.listed(in) {
+			break
+		}
+		if e.kind.listed(t, in, e.seat.row.Owner()); e.census.listed(t, in) || e.kind.proven {
 			e.shards.tendAll(t)
 		}
 	case Acquire:
 		s := e.shards.know(in.Name, t.cfg.Group, e.seat.me)
-		s.want = &wanted{id: in.ID, task: in.Task, delay: in.LockDelay, try: in.Try}
+		s.want = &wanted{
+			id: in.ID, task: in.Task, delay: in.LockDelay, limits: limits{in.StallAfter, in.MaxAttempts},
+			try: in.Try, wait: in.Wait, since: t.now.Mono,
+		}
 		s.doubt()
+		e.faults.silent.expect(in.StallAfter)
 		e.tend(s)
 	case Forgo:
 		if s := e.shards.find(in.Name); s != nil {
 			if s.want != nil && s.want.id == in.ID {
 				s.want, s.write.stuck = nil, false
+				e.contention.ended(t, s.name)
 			}
 			e.tend(s)
 		}
+	case Linked:
+		if e.proofs.linked(t, in) {
+			e.tendOf(in.Peer)
+		}
+	case Visited: // a waiting session has connected to this holder, which need do nothing
+	case Deaf:
+		e.seat.deaf = true
+		e.faults.deaf.raise(t, t.now.Mono, "", in.Err)
 	case Stop:
 		e.stop()
 	default:
@@ -91,6 +115,7 @@ func (e *Session) take(in Input) {
 func (e *Session) stop() {
 	if t := &e.turn; e.leave.stop(t) {
 		e.leave.all, e.leave.since = true, t.now.Mono // no successor has to ask first
+		e.contention.stopped(t)
 		e.shards.tendAll(t)
 	}
 }
@@ -102,34 +127,57 @@ func (e *Session) live() {
 	if e.kind.foreign {
 		e.stop()
 	}
+	e.proofs.lapse(t)
 	e.shards.tendDue(t, e.seat.phase == seated, e.tend)
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
-	// A session says nothing on its seat except that it leaves, so no heartbeat is sent early.
-	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, lease.Says{Leaving: e.leave.on}, Never, e.leave.over) {
+	if e.seat.phase == seated {
+		e.raiser.keep(t, &e.shards, nil)
+	}
+	e.faults.silent.keep(t, e.shards.all)
+	// Nothing on the seat of a session is urgent, so no heartbeat is sent early.
+	says := lease.Says{Leaving: e.leave.on, Address: e.seat.address(t), Health: e.faults.silent.says()}
+	e.raiser.says(t, &says.Health)
+	if e.seat.speaks(t, Never) {
+		says.Waits, says.WaitsLeft = e.contention.oldest()
+	}
+	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, says, Never, e.leave.over) {
 		e.shards.forget(t, e.seat.me) // they continue under a new incarnation
 	}
+	e.census.keep(t)
 	if e.seat.phase == seated && e.shards.held() > 0 {
-		e.heed.keep(t, e.seat.me)
+		e.heed.keep(t, e.seat.me, e.shards.done)
 	} else {
 		e.heed.next = 0
 	}
 	e.kind.keep(t, e.seat.phase == confirming || e.seat.phase == seated)
+	if e.seat.capable() && e.kind.proven && !e.leave.on {
+		e.roll.keep(t, e.seat.me, &e.rivals, &e.owners)
+	}
 	// Not in every step: it looks at all leases.
 	if t.now.Mono >= e.swept.Add(t.beat/8) {
 		e.swept = t.now.Mono
-		e.rivals.prune(t)
+		e.rivals.prune()
 		e.owners.prune(t)
 		e.shards.forgetDone(t)
+		if t.cfg.Deathwatch {
+			e.proofs.relink(t, e.shards.holders(e.rivals))
+		}
 		e.faults.unmet(t, func(key lease.Key) bool {
 			s := e.shards.find(key.Name)
 			return key.Kind == lease.KindLease && s != nil && s.want != nil ||
-				key.Kind == lease.KindSeat && e.rivals.find(lease.Incarnation(key.Name)) != nil
+				key.Kind == lease.KindSeat && e.rivals.spoilt(lease.Incarnation(key.Name))
 		})
 	}
+	e.proofs.keep(t, e.rivals.named, &e.faults.unwatched)
 	e.scan(e, &e.seat)
+	if f := &e.faults.misjudged; f.on && !t.before(e.seat.hidden) {
+		f.lower(t)
+	}
 	e.faults.keep(t)
+	e.raiser.fault.keep(t)
+	e.contention.keep(t, e.leave.done)
 	if e.seat.phase == seated {
 		t.at(e.shards.due)
 	}
@@ -141,26 +189,51 @@ func (e *Session) loseSeat(cause event.Cause, err error) {
 		e.former = e.seat.row
 	}
 	e.lose(&e.seat, cause, err)
-	e.owners, e.rivals = owners{}, nil
+	e.owners, e.rivals, e.census = owners{}, nil, census{list: e.census.list.again()}
 }
 
 // tend does what is due for one lease.
 func (e *Session) tend(s *shard) { e.common.tend(e, &e.seat, s) }
 
-// fill adds that nothing is claimed before the kind of the group is proven.
-func (e *Session) fill(_ *shard, w *self) { w.capable = w.capable && e.kind.proven }
+// fill adds that nothing is claimed before the kind of the group is proven, and the move that an operator has ordered.
+func (e *Session) fill(s *shard, w *self) {
+	w.capable = w.capable && e.kind.proven
+	if s.t != nil {
+		w.order = e.heed.ordered(&e.turn, s.name, s.t.generation)
+	}
+}
 
-// blame does nothing: no handler of a session fails.
-func (e *Session) blame(*shard) {}
+// blame blames the lease: a session tries only what its callers ask for.
+func (e *Session) blame(s *shard) { s.t.wind.blame = shardAtFault }
 
 // acquire makes the next step for a lease that a caller of the session may want.
-func (e *Session) acquire(s *shard, w self, _ *happened) {
-	s.wait(&e.turn, waiter{self: w, owners: &e.owners, rivals: &e.rivals, former: e.seat.former})
+func (e *Session) acquire(s *shard, w self, h *happened) {
+	want := s.want
+	s.wait(&e.turn, waiter{
+		self: w, owners: &e.owners, rivals: &e.rivals, census: &e.census, proofs: &e.proofs, former: e.seat.former,
+	}, h)
+	if !w.leaving {
+		e.contention.saw(&e.turn, s, want)
+	}
 }
 
 // happened handles the reports of a lease that concern the whole session. Those that only a worker handles are for plans,
 // and a session has none.
-func (e *Session) happened(s *shard, h happened) { e.common.happened(&e.seat, s, h) }
+func (e *Session) happened(s *shard, h happened) {
+	e.common.happened(&e.seat, s, h)
+	if h.suspects {
+		e.census.want()
+	}
+	// A caller that only tries waits for the lock delay of an earlier holder of this session as for that of another one.
+	if t := &e.turn; s.want != nil && s.want.try && s.t != nil && s.t.lost(&s.row) {
+		if why := s.t.delays(t, &s.row); !s.before(t, s.want.deadline(why)) {
+			s.refuse(t, why)
+		} else if s.want.look == 0 {
+			s.want.look = t.now.Mono
+			s.tell(t, why, true)
+		}
+	}
+}
 
 // got takes the answer to the read of one record. A part ignores an answer that it does not wait for.
 func (e *Session) got(in Got) {
@@ -176,16 +249,24 @@ func (e *Session) got(in Got) {
 			if all || slices.Contains(names, s.name) {
 				e.shards.look(t, []string{s.name}, e.seat.me)
 			}
+			if s.t != nil && e.heed.ordered(t, s.name, s.t.generation) != nil {
+				e.tend(s)
+			}
 		}
 	case lease.KindSeat:
 		if !e.owners.got(t, in) {
 			return
 		}
 		inc := lease.Incarnation(in.Key.Name)
-		if seat, ok := in.Record.(lease.Seat); ok && in.Err == nil {
-			e.rivals.saw(t, seat)
-		} else if malformed(in.Err) {
-			e.rivals.sawSpoilt(t, inc, writtenBy(in.Err))
+		sent := e.owners.find(inc).sent
+		switch seat, ok := in.Record.(lease.Seat); {
+		case malformed(in.Err):
+			e.rivals.sawSpoilt(t, inc, writtenBy(in.Err), sent)
+		case in.Err != nil:
+		case ok:
+			e.rivals.saw(t, seat, sent)
+		default:
+			e.rivals.gone(inc)
 		}
 		e.faults.met(t, in)
 		e.tendOf(inc)
@@ -201,6 +282,18 @@ func (e *Session) got(in Got) {
 		s.looked(t)
 		e.tend(s)
 	}
+}
+
+// listed takes a listing that was made now and then, and reports the seats that cannot be read. It reports false if the
+// listing was for another purpose.
+func (e *Session) listed(in Listed) (mine bool) {
+	mine = e.roll.listed(&e.turn, e.seat.me, &e.rivals, in)
+	for _, u := range in.Unreadable {
+		if mine && e.rivals.spoilt(lease.Incarnation(u.Key.Name)) {
+			e.faults.found(&e.turn, u.Key, u.Err)
+		}
+	}
+	return mine
 }
 
 // tendOf tends the leases that have this owner.
@@ -254,7 +347,7 @@ func (e *Session) bury() {
 
 // fails reports whether a call that is about no lease waits to be repeated.
 func (e *Session) fails() bool {
-	return e.kind.fails() || e.rivals.fails() || e.owners.fails() || e.heed.fails()
+	return e.kind.fails() || e.rivals.fails() || e.owners.fails() || e.heed.fails() || e.census.fails() || e.roll.fails()
 }
 
 // replaceable is false: a session keeps its seat although its commits fail, because it does not know whether another

@@ -30,6 +30,8 @@ type contest struct {
 	registers map[string]judge.Register
 	lossy     bool
 	id        uint64
+	censuses  bool // sessions may list the seats
+	censused  int  // how often they have
 }
 
 func newContest(t testing.TB, seed uint64) *contest {
@@ -58,6 +60,11 @@ func (c *contest) join(name string) *session { return c.joinWith(name, c.config)
 func (c *contest) joinWith(name string, config engine.Config) *session {
 	s := &session{c: c, config: config, member: c.newMember(name, config)}
 	s.Shell = s
+	if c.wires != nil {
+		c.wires.Join(&s.Process)
+		s.config.Deathwatch, s.config.Address = true, name
+	}
+	c.nodes = append(c.nodes, s.member)
 	s.boot()
 	return s
 }
@@ -71,10 +78,15 @@ func (s *session) boot() {
 func (s *session) Poll() { s.c.Error("a session has listed a source") }
 
 func (s *session) Call(o engine.Output) {
-	if list, ok := o.(engine.List); ok && (list.Query.Kind != lease.KindSeat || s.Engine.Status().Planned) {
+	if list, ok := o.(engine.List); ok && s.Engine.Status().Planned && s.c.censuses && list.Query.Kind == lease.KindSeat && !list.Query.Eventually {
+		s.c.censused++
+	} else if ok && (list.Query.Kind != lease.KindSeat || s.Engine.Status().Planned && !list.Query.Eventually) {
 		s.c.Errorf("a session has listed records: %v", list.Query)
 	}
 	s.asked = append(s.asked, o)
+	if s.c.deaf != nil && s.c.deaf(s.member, o) {
+		return
+	}
 	beats, by := sends(o, lease.KindSeat), s.Sender()
 	lossy := s.c.lossy && (!beats || s.lost < 2) // three in a row may cost the seat, and so may two of a heartbeat and two of the next
 	arrives := func(after time.Duration) { s.c.After(after+s.latency(), func() { s.c.table.Serve(by, o) }) }
@@ -88,7 +100,7 @@ func (s *session) Call(o engine.Output) {
 		if beats {
 			s.lost /= 2
 		}
-		s.Deliver(s.latency(), s.latency(), func() engine.Input {
+		s.Deliver(s.latency(), s.latency()+s.late(o), func() engine.Input {
 			in := s.c.table.Serve(by, o)
 			if s.answer != nil {
 				in = s.answer(in)
@@ -106,7 +118,7 @@ func (s *session) Call(o engine.Output) {
 func (s *session) Stepped(in engine.Input, out []engine.Output) {
 	s.oneAtATime(in, out)
 	for _, o := range out {
-		if o, ok := o.(engine.Unavailable); ok {
+		if o, ok := o.(engine.Unavailable); ok && !o.Waits {
 			s.refused = append(s.refused, o)
 		}
 	}
@@ -157,8 +169,22 @@ func (s *session) acquire(name string, edit ...func(*engine.Acquire)) uint64 {
 	return in.ID
 }
 
+// lock acquires the lease that most tests use, and waits until the session holds it.
+func (s *session) lock(edit ...func(*engine.Acquire)) {
+	s.c.Helper()
+	s.acquire("lock", edit...)
+	s.c.until(time.Second, func() bool { return s.holds("lock") })
+}
+
 func (s *session) release(name string) {
 	s.Input(engine.Marks{Tenure: s.held[name].Tenure, Release: true})
+}
+
+// rolls counts the listings of the seats that the session has made, and removes them from what it has asked.
+func (s *session) rolls() int {
+	n := len(s.asked)
+	s.asked = slices.DeleteFunc(s.asked, func(o engine.Output) bool { list, ok := o.(engine.List); return ok && list.Query.Eventually })
+	return n - len(s.asked)
 }
 
 func (s *session) holds(name string) bool { _, ok := s.held[name]; return ok }
@@ -177,8 +203,7 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 			f.Run(time.Second)
 		}
 		b.asked = nil
-		b.acquire("lock", func(in *engine.Acquire) { in.Task = state })
-		f.until(time.Second, func() bool { return b.holds("lock") })
+		b.lock(func(in *engine.Acquire) { in.Task = state })
 		b.asked = slices.DeleteFunc(b.asked, func(o engine.Output) bool { return sends(o, lease.KindSeat) })
 		if len(b.asked) != 2 {
 			t.Fatalf("%s: acquired with %v", state, b.asked)
@@ -206,7 +231,7 @@ func TestSessionAcquiresInTwoRequests(t *testing.T) {
 }
 
 // TestSessionAtRestWritesItsSeatAlone: a session without marks writes only its seat and reads only the wishes,
-// however many leases it holds.
+// however many leases it holds. It lists the seats four times a minute, because there is no other session.
 func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	f := newContest(t, 1)
 	a := f.join("a")
@@ -214,8 +239,12 @@ func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 		a.acquire(fmt.Sprint("lock-", i))
 	}
 	f.until(time.Second, func() bool { return len(a.held) == 100 })
+	f.Run(10 * time.Second) // the first listing comes later
 	a.asked = nil
 	f.Run(60 * time.Second)
+	if n := a.rolls(); n < 3 || n > 5 {
+		t.Errorf("%d listings in a minute, want four", n)
+	}
 	reads := 0
 	for _, o := range a.asked {
 		if get, ok := o.(engine.Get); ok && get.Key.Kind == lease.KindWishes {
@@ -233,6 +262,7 @@ func TestSessionAtRestWritesItsSeatAlone(t *testing.T) {
 	f.Run(10 * time.Second)
 	a.asked = nil
 	f.Run(60 * time.Second)
+	a.rolls()
 	if i := slices.IndexFunc(a.asked, func(o engine.Output) bool { return !sends(o, lease.KindSeat) }); i >= 0 {
 		t.Errorf("without a lease the session makes %v", a.asked[i])
 	}
@@ -269,8 +299,7 @@ func TestNewSessionIsNeverTheOldOne(t *testing.T) {
 	f := newContest(t, 1)
 	a := f.join("a")
 	f.Run(time.Second)
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	old := a.held["lock"].Tenure
 	cut := true
 	a.mute = func(engine.Output) bool { return cut }
@@ -280,8 +309,7 @@ func TestNewSessionIsNeverTheOldOne(t *testing.T) {
 	if r := f.row("lock"); r.Generation != old.Generation || a.holds("lock") {
 		t.Errorf("without an Acquire, the row is %v", r)
 	}
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	if now := f.row("lock"); now.Generation != old.Generation+1 || now.Last.Reason != lease.ReasonExpired {
 		t.Errorf("acquired again as %v", now)
 	}
@@ -439,4 +467,18 @@ func TestReleaseWhileASessionCannotRead(t *testing.T) {
 	}
 	deaf = false
 	f.until(beat+1500*time.Millisecond, func() bool { return !a.holds("mine") })
+}
+
+// TestHealthyHolderIsNotSuspected: sessions wait for a lease for an hour, and its holder beats. When it is dead, they report
+// that it has missed a heartbeat.
+func TestHealthyHolderIsNotSuspected(t *testing.T) {
+	f := newContest(t, 1)
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
+	a.lock()
+	b.acquire("lock")
+	f.Run(time.Hour)
+	b.never(event.PeerSuspect)
+	a.Kill()
+	f.until(leaseTime, func() bool { return len(b.reports(event.PeerSuspect)) == 1 })
 }

@@ -34,7 +34,6 @@ type shard struct {
 	t       *tenure // this worker's hold; nil: there is none
 	running int64   // the generation whose handler has not returned; 0: none is running
 	ended   Instant // when the last tenure ended
-	left    bool    // this session shuts down and stays the owner in the row: see lost
 }
 
 // An aim is what the plan and this worker want with a shard, held or not. The instants in it are pauses, which end by
@@ -62,6 +61,8 @@ type self struct {
 	since   Instant // since when
 	said    Instant // when the seat was stored that says that it shuts down; 0: not yet
 
+	order *lease.Wish // of a session alone: the move of this lease that an operator has ordered; nil: there is none
+
 	// Of a worker alone.
 	unlisted bool          // its source has ceased to list this shard, which it holds
 	handOver time.Duration // how long its handler goes on after an offer was accepted
@@ -73,6 +74,7 @@ type member struct {
 	room bool // it may request one more shard: it follows the plan that it knows
 	// Other parts answer the questions of a shard.
 	health *health // when it may be tried by a worker that is unwell
+	raiser *raiser // when it may be tried by a worker that cannot raise fences
 	fleet  *fleet  // whether an owner has a seat, and whether failures are those of the shard
 	feed   *feed   // what the source lists
 	shards *shards // its parents, and whether rows are being read
@@ -237,8 +239,9 @@ func (s *shard) tend(t *turn, w self, blame func(*shard)) (h happened, free bool
 	if s.row.look > 0 {
 		s.get(t)
 	}
-	// A session that was cut off with a lock delay: it ends the tenure and stays the owner in the row.
-	if s.t != nil && s.t.lost(&s.row) && s.t.marks.seq <= s.t.marks.accepted {
+	// A session that shuts down, and whose holder was cut off with a lock delay: it ends the tenure and stays the owner
+	// in the row.
+	if s.t != nil && w.leaving && s.t.lost(&s.row) && s.t.marks.seq <= s.t.marks.accepted {
 		s.end(t, s.t.wind.cause, nil)
 		s.left, s.wake = true, Never
 	}
@@ -321,7 +324,9 @@ func (s *shard) claimed(t *turn, what doing, a protocol.Answer, h *happened) {
 	// Usually another worker was faster. The copy has the present row.
 	case a.Verdict != protocol.Stored:
 		if what == claiming && a.Verdict != protocol.Again {
-			t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+			if s.want == nil { // otherwise contention.go counts it
+				t.report(event.Event{Kind: event.Contended, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name})
+			}
 			s.aim.paused, h.look = t.now.Mono.Add(stillFor), true // the plan may have changed
 		}
 	case what == making || what == reviving:

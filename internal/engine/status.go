@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/shardlease/shardlease-go/shardlease/lease"
+import (
+	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
 
 // The state of health of a worker, for people and probes.
 //
@@ -30,10 +34,16 @@ type Status struct {
 	Unclear bool // of a session: it does not know the kind of the group, because its record could not be read and was deleted
 	Foreign bool // the group is of the other kind: one of sessions for a worker, one of workers for a session
 
-	Held      int     // tenures
-	Moving    int     // of these, the shards that another worker has requested
-	Requested int     // shards that this worker requests, or prepares for
-	Trust     Instant // how long it may hold them without another beat
+	Held      int       // tenures
+	Moving    int       // of these, the shards that another worker has requested
+	Unraised  int       // tenures whose fences are not all raised
+	Requested int       // shards that this worker requests, or prepares for
+	Trust     Instant   // how long it may hold them without another beat
+	TrustWall time.Time // the same by the wall clock
+
+	Refused int     // of a session: acquisitions that found a lease taken and did not wait
+	Waited  int     // of a session: acquisitions that found a lease taken and waited
+	Waits   Instant // of a session: since when the oldest wait lasts; 0: no caller waits for a lease that is taken
 
 	CommitsFail Fault // the table accepts no marks of these shards
 	Unplaced    Fault // the plan has no worker with room for these shards
@@ -54,7 +64,6 @@ type Fault struct {
 // Status returns the worker's state of health.
 func (e *Engine) Status() Status {
 	s := e.status(&e.seat)
-	s.Resting = e.seat.phase == unseated && e.turn.now.Mono < e.seat.rest
 	s.Listed, s.Foreign = e.watch.known, e.sessions
 	s.Sourced = e.feed.complete > 0 || e.feed.answered || len(e.facts.all) > 0 || !e.plans(&e.turn)
 	s.Planned = s.Listed && s.Sourced && e.follow.revision > 0
@@ -81,6 +90,7 @@ func (e *Session) Status() Status {
 	s := e.status(&e.seat)
 	s.Listed, s.Sourced, s.Planned, s.Foreign, s.Unclear = e.kind.proven, true, e.kind.proven, e.kind.foreign, e.kind.unclear
 	s.Requested = e.shards.wanted()
+	s.Refused, s.Waited, s.Waits = e.contention.refused, e.contention.waited, e.contention.since()
 	return s
 }
 
@@ -88,11 +98,14 @@ func (e *Session) Status() Status {
 func (c *common) status(mine *seat) Status {
 	s := Status{
 		Seated: mine.phase == seated, Restored: mine.table.restored != nil, Proven: mine.table.proven, Trust: mine.trust.until,
-		Leaving: c.leave.on, Draining: c.leave.all, Held: c.shards.held(),
-		StoreFault: c.faults.store.err, CommitsFail: c.faults.commits.shown(),
+		Resting: mine.phase == unseated && c.turn.now.Mono < mine.rest, Leaving: c.leave.on, Draining: c.leave.all, Held: c.shards.held(),
+		Unraised: c.shards.unraised(), StoreFault: c.faults.store.err, CommitsFail: c.faults.commits.shown(),
 	}
 	if mine.phase != unseated {
 		s.Incarnation = mine.me
+	}
+	if mine.trust.until > 0 {
+		s.TrustWall = time.Unix(0, int64(mine.trust.wall)).Add(c.turn.trusted())
 	}
 	return s
 }

@@ -19,7 +19,7 @@ import (
 // handoff.Successor decides each step of a move.
 //
 // Called by the spine of a worker: acquire; shards.publish when a request is stored, owners
-// with reads of single seats. A session uses owners and giveBack too.
+// with reads of single seats. A session uses owners, giveBack and setAside too.
 //
 // A request is a line on this worker's own seat (lease.Want). It names the generation that it asks for, so
 // a request that was served, or that came too late, means nothing. It needs no write of the row: while a shard
@@ -77,13 +77,16 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 		h.declined = s.aim.mine && s.lingers(t)
 	// Its own handler has just given the shard up. A shard that has failed too often does not wait: it is judged, and
 	// perhaps quarantined.
-	case !s.exhausted(t, false) && (s.before(t, s.aim.rest) || s.aim.others && w.fleet.others() && s.before(t, s.aim.leave)):
+	case !s.exhausted(t.cfg.MaxAttempts, false) && (s.before(t, s.aim.rest) || s.aim.others && w.fleet.others() && s.before(t, s.aim.leave)):
 	// A row that cannot be read is not written over: it is read until it can be.
 	case !s.row.known || s.row.malformed:
 		s.get(t)
 	default:
 		if t.now.Mono >= s.aim.rest {
 			s.aim.rest = 0
+		}
+		if s.before(t, w.raiser.from(t, w.shards)) {
+			return
 		}
 		// An unwell worker tries one shard at a time.
 		if w.health.unwell() {
@@ -102,7 +105,7 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
 	at := s.row.copy.Row()
 	hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
-	wr, err := release(t, at, hold, protocol.End{Reason: why, Note: "not started"})
+	wr, err := release(t, at, hold, protocol.End{Reason: why, Note: "not started"}, true)
 	s.send(t, givingUp, wr, err)
 }
 
@@ -220,27 +223,8 @@ func (s *shard) lineage() []string {
 // reads the answer leaves a row in its name without a handler.
 func (s *shard) claim(t *turn, w member, died bool, h *happened) {
 	at := s.row.copy.Row()
-	guilty, known := false, true
-	if s.exhausted(t, died) {
-		guilty, known = w.fleet.guilty(t, at, died, s.row.read)
-	}
 	switch when := max(s.claimable(t), s.aim.rest, s.reserved(t)); {
-	// Whose fault the failures are depends on the health of the other workers: list the seats first.
-	case !known:
-		h.suspects = true
-		s.at(t, t.now.Mono.Add(t.beat/16))
-	case guilty && !s.aim.sure: // a commit since may have ended the count
-		s.get(t)
-	// Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
-	case guilty:
-		reason := at.Last.Reason
-		if died {
-			reason = lease.ReasonExpired
-		} else if protocol.EndingOf(reason) != protocol.Failed {
-			reason = lease.ReasonFailed
-		}
-		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
-		s.send(t, quarantining, wr, err)
+	case s.setAside(t, died, t.cfg.MaxAttempts, w.fleet.listedSince, h):
 	case s.before(t, when):
 		h.kept = s.kept(t)
 	case died:
@@ -253,6 +237,37 @@ func (s *shard) claim(t *turn, w member, died bool, h *happened) {
 		wr, err := protocol.Claim(at, w.owner, t.stamp())
 		s.send(t, claiming, wr, err)
 	}
+}
+
+// setAside quarantines a shard that has failed too often, if the failures are its own, and reports whether nobody may
+// claim it now. seats returns the seats of a listing that began after the row
+// was known in the given step, if there was one.
+func (s *shard) setAside(t *turn, died bool, most int64, seats func(since order) ([]lease.Seat, bool), h *happened) (busy bool) {
+	at := s.row.copy.Row()
+	if !s.exhausted(most, died) {
+		return false
+	}
+	switch all, known := seats(s.row.read); {
+	// Whose fault the failures are depends on the other workers: list the seats first.
+	case !known:
+		h.suspects = true
+		s.at(t, t.now.Mono.Add(t.beat/16))
+	case !atFault(at, died, all, most):
+		return false
+	case !s.aim.sure: // a commit since may have ended the count
+		s.get(t)
+	// Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
+	default:
+		reason := at.Last.Reason
+		if died {
+			reason = lease.ReasonExpired
+		} else if protocol.EndingOf(reason) != protocol.Failed {
+			reason = lease.ReasonFailed
+		}
+		wr, err := protocol.Quarantine(at, protocol.Command{Seen: at.Generation, By: t.cfg.Name, Note: "too many attempts"}, reason, t.stamp())
+		s.send(t, quarantining, wr, err)
+	}
+	return true
 }
 
 // claimable returns from when on this worker may claim the shard: after a pause that grows with
@@ -308,12 +323,12 @@ func (r *row) delayed() Instant {
 
 // exhausted reports whether the shard has failed too often to be tried again. The death of its owner
 // (died) counts, as Recover will count it: a shard may kill its worker.
-func (r *row) exhausted(t *turn, died bool) bool {
+func (r *row) exhausted(most int64, died bool) bool {
 	n := r.copy.Row().Attempts()
 	if died && n < 1<<62 {
 		n++
 	}
-	return t.cfg.MaxAttempts > 0 && n >= t.cfg.MaxAttempts
+	return most > 0 && n >= most
 }
 
 // An ask is the successor's side of a move. It exists from the first step of the move until a tenure of the shard
@@ -357,8 +372,9 @@ func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
 		s.at(t, t.now.Mono)
 	// A move is under way, or this worker pauses, or has no room: the end of another move makes some.
 	case s.ask != nil, s.before(t, s.aim.paused), !w.room:
-	// Reads of the row fail: nobody would process the shard from the hand-over until this worker reads of it.
-	case s.row.unread > 0:
+	// Reads of the row fail: nobody would process the shard from the hand-over until this worker learns of it. If listings
+	// show the row, only single reads are denied, and takeovers replace them soon (reach).
+	case s.row.unread > 0 && !s.row.replaced():
 		s.get(t)
 	// The strategy is asked once. Its terms stay those of this move.
 	default:
@@ -443,12 +459,15 @@ func (s *shard) watchRow(t *turn, w self, a *ask, notice time.Duration) {
 }
 
 // reach reads the row of a shard that its owner may have handed over to this worker. While reads of the row fail, reach
-// sends a takeover once per lease time, as if the owner had offered the shard. If the owner has not, the table refuses
-// the takeover, and the refusal shows the row, which may name this worker.
+// also sends a takeover, as if the owner had offered the shard. If the owner has not, the table refuses the takeover, and
+// the refusal shows the row, which may name this worker. There is one takeover per lease time, or, if only single reads
+// fail, one for each read.
 func (s *shard) reach(t *turn, w self) {
-	r := &s.row
-	if r.unread == 0 || w.leaving || t.now.Mono < max(r.unread, r.probed).Add(t.cfg.TTL) {
-		s.get(t)
+	r, pause := &s.row, t.cfg.TTL
+	if r.replaced() {
+		pause = t.beat / 8
+	}
+	if s.get(t); r.unread == 0 || w.leaving || t.now.Mono < max(r.unread, r.probed).Add(pause) {
 		return
 	}
 	r.probed = t.now.Mono

@@ -185,9 +185,9 @@ func backoff(tries int64, first, limit time.Duration) time.Duration {
 // A retry paces a call that is repeated until it is answered. The shell answers every call, if only with an error, so
 // sent does not stay set forever.
 type retry struct {
-	sent  bool // the call is under way
 	at    Instant
-	tries int64
+	tries int32
+	sent  bool // the call is under way
 }
 
 // longestPause is the longest pause before a call is repeated. With a long lease time, a part of
@@ -198,7 +198,7 @@ const longestPause = 10 * time.Second
 func (r *retry) failed(now Instant, first, limit time.Duration) {
 	r.sent = false
 	r.tries++
-	r.at = now.Add(min(backoff(r.tries, first, limit), longestPause))
+	r.at = now.Add(min(backoff(int64(r.tries), first, limit), longestPause))
 }
 
 // due reports whether to try now. If the time is not there yet, the engine is called again then.

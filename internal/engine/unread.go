@@ -20,7 +20,8 @@ import (
 // give it to others. It keeps what it holds.
 //
 // Reads of single records and listings fail apart, because a policy may deny only one of them. If single reads fail, the
-// records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. While
+// records are listed instead: rows as keep says, the seats of owners by owners.keep, the target by follow.keep. A listing
+// of all rows is too slow for a move, so a successor learns of the hand-over by a write that is refused (shard.reach). While
 // the worker cannot check whether the table is the recorded one, it may claim nothing, so plans have to know that too.
 //
 // Invariant: single reads that fail count only while no listing of that kind passes. A listing that passes has shown
@@ -95,6 +96,9 @@ func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 			continue
 		}
 		at := cmp.Or(f.singles[kind], f.lists[kind])
+		if at == 0 && !rows.sent && !rows.wanted {
+			rows.try = retry{} // single reads pass again, and nobody repeats the listing that failed
+		}
 		if rows.try.tries > 0 {
 			note(at)
 		}

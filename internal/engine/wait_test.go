@@ -96,7 +96,7 @@ func TestManyLosses(t *testing.T) {
 	for range 12 {
 		for _, name := range last {
 			if _, held := b.held[name]; !held {
-				b.acquire(name, delay, func(in *engine.Acquire) { in.Try = true })
+				b.acquire(name, delay, func(in *engine.Acquire) { in.Try, in.Wait = true, -1 })
 			}
 		}
 		f.Run(5 * time.Second)
@@ -112,29 +112,18 @@ func lockDelay(d time.Duration) func(*engine.Acquire) {
 	return func(a *engine.Acquire) { a.LockDelay = d }
 }
 
-// TestWaiterEvictsTheDead: after the lease time of the dead session, and not before. Without a waiter
-// nothing happens.
+// TestWaiterEvictsTheDead: after the lease time of the dead session, and not before.
 func TestWaiterEvictsTheDead(t *testing.T) {
 	f := newContest(t, 1)
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
+	b.acquire("lock")
 	f.Run(time.Minute)
 	died := f.Now()
 	a.Kill()
-	b.asked = nil
-	f.Run(time.Hour)
-	for _, o := range b.asked {
-		if send, ok := o.(engine.Send); !ok || send.Write.Op != lease.OpSwap {
-			t.Fatalf("without a waiter, the session makes %v", o)
-		}
-	}
-	if f.Now()-died < time.Hour || f.row("lock").Owner.Name != "a" {
-		t.Fatalf("the row is %v", f.row("lock"))
-	}
-	b.acquire("lock")
-	if took := f.until(12*time.Second, func() bool { return b.holds("lock") }); took < 10*time.Second {
+	f.until(leaseTime+beat, func() bool { return b.holds("lock") })
+	if took := f.Now() - died; took < leaseTime-beat {
 		t.Errorf("evicted after %v", took)
 	}
 	if r := f.row("lock"); r.Last.Reason != lease.ReasonExpired || r.Last.From != "a" {
@@ -149,8 +138,7 @@ func TestLockDelay(t *testing.T) {
 	f := newContest(t, 1)
 	a, b, c := f.join("a"), f.join("b"), f.join("c")
 	f.Run(time.Second)
-	a.acquire("lock", lockDelay(delay))
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock(lockDelay(delay))
 	b.acquire("lock", lockDelay(delay))
 	a.release("lock")
 	if took := f.until(5*time.Second, func() bool { return b.holds("lock") }); took >= delay {
@@ -162,7 +150,7 @@ func TestLockDelay(t *testing.T) {
 	f.until(time.Minute, func() bool {
 		if gone == 0 && f.seat(b.member).Incarnation == "" {
 			gone = f.Now()
-			a.acquire("lock", func(in *engine.Acquire) { in.Try = true })
+			a.acquire("lock", try(-1))
 		}
 		return c.holds("lock")
 	})
@@ -182,8 +170,7 @@ func TestLockDelayAfterACut(t *testing.T) {
 		f := newContest(t, 1)
 		a, b := f.join("a"), f.join("b")
 		f.Run(time.Second)
-		a.acquire("lock", lockDelay(delay))
-		f.until(time.Second, func() bool { return a.holds("lock") })
+		a.lock(lockDelay(delay))
 		b.acquire("lock")
 		a.Stuck = true
 		a.Input(engine.Marks{Tenure: a.held["lock"].Tenure, Mark: checkpoint.Mark{Position: "7"}, Seq: 1})
@@ -215,8 +202,7 @@ func TestLockDelayCountsWithoutACaller(t *testing.T) {
 		f := newContest(t, 1)
 		a, b := f.join("a"), f.join("b")
 		f.Run(time.Second)
-		a.acquire("lock", lockDelay(delay))
-		f.until(time.Second, func() bool { return a.holds("lock") })
+		a.lock(lockDelay(delay))
 		a.Kill()
 		f.write(protocol.Evict(f.seat(a.member))) // another session has evicted it
 		gone, acquired := f.Now(), time.Duration(0)
@@ -275,8 +261,7 @@ func TestCommandKeepsTheLockDelay(t *testing.T) {
 		f := newContest(t, 1)
 		a, b := f.join("a"), f.join("b")
 		f.Run(time.Second)
-		a.acquire("lock", lockDelay(delay))
-		f.until(time.Second, func() bool { return a.holds("lock") })
+		a.lock(lockDelay(delay))
 		if of.every == 0 {
 			b.acquire("lock")
 			f.Run(time.Second)
@@ -314,8 +299,7 @@ func TestReservedLeaseGoesToItsName(t *testing.T) {
 	f := newContest(t, 1)
 	a, b, c := f.join("a"), f.join("b"), f.join("c")
 	f.Run(time.Second)
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	c.acquire("lock")
 	f.Run(time.Minute)
 	f.reassign("b", time.Minute, 0)
@@ -345,8 +329,7 @@ func TestReservationEnds(t *testing.T) {
 		f := newContest(t, 1)
 		a, c, d := f.join("a"), f.join("c"), f.join("d")
 		f.Run(time.Second)
-		a.acquire("lock")
-		f.until(time.Second, func() bool { return a.holds("lock") })
+		a.lock()
 		if of.late == 0 {
 			c.acquire("lock")
 		}
@@ -379,8 +362,7 @@ func TestReservationEndsForThoseWhoTry(t *testing.T) {
 		f := newContest(t, 1)
 		a, c := f.join("a"), f.join("c")
 		f.Run(time.Second)
-		a.acquire("lock")
-		f.until(time.Second, func() bool { return a.holds("lock") })
+		a.lock()
 		f.reassign("nobody", lasts, time.Hour)
 		from := f.Now()
 		for !c.holds("lock") && f.Now()-from < 30*time.Minute {
@@ -398,8 +380,7 @@ func TestWaiterReportsAnUnreadableRow(t *testing.T) {
 	f := newContest(t, 1)
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	key := lease.Key{Group: "g", Kind: lease.KindLease, Name: "lock"}
 	f.unreadable(key)
 	b.acquire("lock")
@@ -427,8 +408,7 @@ func TestWaiterEvictsAnUnreadableSeat(t *testing.T) {
 	f := newContest(t, 1)
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
-	a.acquire("lock")
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock()
 	f.unreadable(f.seat(a.member).Key())
 	b.acquire("lock")
 	f.Run(10 * time.Minute)
@@ -471,8 +451,7 @@ func TestTryAcquireIsAnswered(t *testing.T) {
 	f := newContest(t, 1)
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
-	a.acquire("lock", func(in *engine.Acquire) { in.Task = "run 7" })
-	f.until(time.Second, func() bool { return a.holds("lock") })
+	a.lock(func(in *engine.Acquire) { in.Task = "run 7" })
 	id := b.acquire("lock", func(in *engine.Acquire) { in.Try = true })
 	f.Run(time.Second)
 	if len(b.refused) != 1 || b.refused[0].ID != id || b.refused[0].Lost || b.refused[0].Row.Owner.Task != "run 7" {

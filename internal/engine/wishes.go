@@ -28,10 +28,10 @@ type wishes struct {
 }
 
 // keep removes the wishes whose end is before at, a time by this process's wall clock, except those for whose
-// index young returns true: others may not have read them yet.
+// index young returns true: others may not have read them yet. It also removes those that are done.
 //
 // The wall clocks of an operator and of this worker may differ. A wish ends earlier or later by that.
-func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool) {
+func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int) bool, done func(lease.Wish) bool) {
 	if r.seen != now.WriteID {
 		*r = wishes{seen: now.WriteID}
 	}
@@ -44,7 +44,7 @@ func (r *wishes) keep(t *turn, now lease.Wishes, at time.Time, young func(i int)
 	wait := t.beat // not longer: somebody may set the wall clock
 	var stand []lease.Wish
 	for i, w := range now.List {
-		if w.Stands(at) || young(i) {
+		if !done(w) && (w.Stands(at) || young(i)) {
 			stand = append(stand, w)
 		}
 		if !w.Until.IsZero() && !young(i) {

@@ -113,14 +113,15 @@ func (l *Layout) open(at int) bool {
 	return !w.Leaving && !(l.anyFit && (w.Cordoned || w.Unwell))
 }
 
-// pin adds the pins that can be obeyed to View.
+// pin adds the pins that can be obeyed to View. A move is a pin that ends when the worker holds the shard.
 func (l *Layout) pin() {
 	loads := make([]int, len(l.in.Seats))
 	for _, wish := range l.in.Wishes {
 		compare := func(s rebalance.Place, name string) int { return strings.Compare(s.Name, name) }
 		i, ok := slices.BinarySearchFunc(l.View.Shards, wish.Subject, compare)
 		// A pin to a worker that is not there, or may not have the shard, is not obeyed; it stays for later plans.
-		if !ok || wish.Kind != lease.WishPin {
+		// If a shard has a move and a pin, the pin comes later and prevails.
+		if !ok || wish.Kind != lease.WishMove && wish.Kind != lease.WishPin {
 			continue
 		}
 		for at, w := range l.View.Workers {

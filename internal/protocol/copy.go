@@ -103,6 +103,21 @@ func (c *Copy) Answer(w lease.Write, reply lease.Record, err error) Answer {
 	return a
 }
 
+// Holds returns what a read of the row means for a holder under a generation: what it would mean as the refusal of a
+// write of that holder. The verdict is Again if the row is under that generation and names this incarnation. It changes
+// nothing.
+func (c *Copy) Holds(generation int64, read lease.Record) Answer {
+	held := lease.Row{Group: c.key.Group, Shard: c.key.Name, Generation: generation, Owner: lease.Owner{Incarnation: c.me}}
+	w := lease.Write{Op: lease.OpSwap, Old: held}
+	held.WriteID = noWrite
+	w.Next = held
+	row, _ := read.(lease.Row)
+	return Answer{Write: w, Verdict: Decide(c.me, w, read), Row: row, me: c.me}
+}
+
+// noWrite is the id of no write.
+const noWrite lease.WriteID = "(no write)"
+
 func (a Answer) stale(old lease.Row) error {
 	return &checkpoint.StaleError{
 		Shard: old.Shard, Mine: old.Generation,

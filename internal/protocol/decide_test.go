@@ -140,9 +140,7 @@ func TestCopyIsOfOneRow(t *testing.T) {
 		t.Error("the copy records another row")
 	}
 	w, err := protocol.Seize(other, owner("b"), stamp())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := c.Send(w); !errors.Is(err, protocol.ErrOtherRow) {
 		t.Errorf("a write of another row: got %v", err)
 	}
@@ -156,9 +154,7 @@ func sent(t *testing.T, me lease.Incarnation, row lease.Row, w lease.Write) *pro
 	t.Helper()
 	c := protocol.NewCopy(fixture.Key, me)
 	c.Saw(row)
-	if err := c.Send(w); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(w))
 	return &c
 }
 
@@ -230,9 +226,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	recovery, _ := protocol.Recover(row, owner("b"), stamp())
 	fenced := next(t)(recovery, nil)
 	commit, _ := protocol.Commit(row, handle(row), at("2"), stamp())
-	if err := c.Send(commit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(commit))
 	if c.Saw(fenced) || c.Row().Generation != row.Generation {
 		t.Error("a read settled an open write")
 	}
@@ -247,9 +241,7 @@ func TestCopyNeverGoesBack(t *testing.T) {
 	backup := row
 	backup.WriteID = "of the backup"
 	late, _ := protocol.Seize(c.Row(), owner("a"), stamp())
-	if err := c.Send(late); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(late))
 	if answer := c.Answer(late, nil, &lease.RefusedError{Now: backup}); answer.Verdict != protocol.WentBack || !errors.Is(answer.Err(), lease.ErrWentBack) {
 		t.Errorf("an older row in a refusal: verdict %v, %v", answer.Verdict, answer.Err())
 	}
@@ -336,9 +328,7 @@ func TestAlarms(t *testing.T) {
 	}
 	seat := lease.Seat{Group: "g", Incarnation: "i", WriteID: "w", Name: "n", TTL: time.Second}
 	evict, err := protocol.Evict(seat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	alive := seat
 	alive.WriteID = "another"
 	if got := protocol.Decide("b-1", evict, alive); got != protocol.Again {
@@ -371,9 +361,7 @@ func TestReconcile(t *testing.T) {
 		t.Error("one generation was started twice")
 	}
 	again, _ := protocol.Claim(row, owner("a"), stamp())
-	if err := c.Send(again); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(again))
 	want("a write is open", c.Reconcile(false, false), protocol.LeaveAlone)
 	c.Answer(again, next(t)(again, nil), nil)
 	want("claimed again", c.Reconcile(false, false), protocol.StartIt)

@@ -59,9 +59,7 @@ func TestNumbersAtTheirEdge(t *testing.T) {
 		t.Errorf("commit under the last generation: %v", err)
 	}
 	w, err := protocol.Recover(r, owner("b"), stamp())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	refused, ok := errors.AsType[*lease.RefusedError](func() error { _, err := w.Apply(last); return err }())
 	if !ok || protocol.Decide("b-1", w, refused.Now) != protocol.Again {
 		t.Errorf("transfer of a row whose counter is at its limit: not refused with verdict Again")

@@ -62,14 +62,10 @@ func TestAttemptsOfATransferFromAnOldImage(t *testing.T) {
 		r = next(t)(protocol.Recover(r, owner("a"), stamp()))
 	}
 	recovery, err := protocol.Recover(r, owner("b"), stamp())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	committed := next(t)(protocol.Commit(r, handle(r), at("1"), stamp()))
 	after, err := recovery.Apply(committed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := after.(lease.Row).Attempts(); got != 1 {
 		t.Errorf("%d attempts, want the one since the commit", got)
 	}

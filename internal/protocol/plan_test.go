@@ -22,13 +22,9 @@ func opening(name string) protocol.Opening {
 // stored applies a write of a plan, a target or wishes to the record from which it was made.
 func stored[R lease.Record](t *testing.T, w lease.Write, err error) R {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	after, err := w.Apply(w.Old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, _ := after.(R)
 	return r
 }

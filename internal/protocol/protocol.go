@@ -17,6 +17,7 @@
 //	Yield          held                     held by successor   the holder
 //	Release        held                     free                the holder
 //	Discard        held, no checkpoint      removed             the holder
+//	Reserve        held                     free, reserved      the holder, for an operator
 //	Finish         held                     finished            the holder
 //	ForceRelease   held, reserved           free                an operator
 //	Reassign       held, reserved           free, reserved      an operator
@@ -282,6 +283,27 @@ func Discard(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 	}
 	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {
 		next.Parents, next.Failures, next.Removed = nil, lease.Failures{}, true
+	})
+}
+
+// Reserve gives a lease by name up for a move that the operator by wants, and reserves it for the sessions with one
+// name. The transfer names the operator, and its note is the operator's reason. The reason of e is ReasonHandoff, or
+// ReasonDrainTimeout if the holder was cut off. A holder that was cut off may still run, so its lock delay stays in the
+// row. After a release there is no delay.
+func Reserve(r lease.Row, h lease.Hold, to lease.Reservation, by string, e End, s Stamp) (lease.Write, error) {
+	const name = "reserve"
+	if EndingOf(e.Reason) != Moved {
+		return lease.Write{}, rule(r, name, ErrReason)
+	}
+	to.Delay = 0
+	if e.Reason == lease.ReasonDrainTimeout {
+		to.Delay = r.Owner.LockDelay
+	}
+	if err := to.Validate(); err != nil {
+		return lease.Write{}, err
+	}
+	return giveUp(r, name, h, lease.Owner{}, e, s, func(next *lease.Row) {
+		next.Reserved, next.Last.By, next.Last.Did = to, by, "reassigned"
 	})
 }
 

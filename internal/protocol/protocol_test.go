@@ -24,6 +24,14 @@ var (
 	write  = fixture.Write
 )
 
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // errOf returns the error of a transition.
 func errOf(w lease.Write, err error) error { return err }
 
@@ -319,9 +327,7 @@ func FuzzTransitions(f *testing.F) {
 				return lease.Row{}, false
 			}
 			after, err := w.Apply(w.Old)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			back, err := lease.Decode(lease.Encode(after))
 			if err != nil || !reflect.DeepEqual(back, after) {
 				t.Fatalf("%v was read back as %v, %v", after, back, err)

@@ -17,6 +17,16 @@ const Unread = "reads of the table fail"
 // no other seat becomes larger.
 func CannotRead(h lease.Health) bool { return h.Unwell == Unread }
 
+// Unraised is how the reason begins why a worker is unwell that cannot raise the fence of a target. The name of the target
+// follows, and RunsUnraised if handlers run although the fence is not raised.
+const (
+	Unraised     = "cannot raise the fence of "
+	RunsUnraised = ", and handlers run without it"
+)
+
+// CannotRaise reports whether a worker is unwell for that reason.
+func CannotRaise(h lease.Health) bool { return strings.HasPrefix(h.Unwell, Unraised) }
+
 // Sit creates a seat. The seat is confirmed by its first heartbeat.
 func Sit(s lease.Seat, st Stamp) (lease.Write, error) {
 	s.Beat, s.WriteID, s.At = 0, st.ID, wall(st.At)
@@ -66,6 +76,7 @@ func EvictSpoilt(seat lease.Key, id lease.WriteID) (lease.Write, error) {
 // others.
 func said(s lease.Says) lease.Says {
 	s.Wants, s.Settled = byShard(s.Wants), s.Settled && s.Revision != 0
+	s.Waits, s.WaitsLeft = oldest(s.Waits, s.WaitsLeft)
 	h := &s.Health
 	h.Unwell, h.UnwellSince, h.SilentSince = attr.Shortened(printable(h.Unwell), lease.MaxName), wall(h.UnwellSince), wall(h.SilentSince)
 	if len(s.News) == 0 {
@@ -76,6 +87,31 @@ func said(s lease.Says) lease.Says {
 	s.NewsLeft += int64(len(s.News) - len(first))
 	s.News = slices.Compact(slices.SortedFunc(slices.Values(first), lease.News.Compare))
 	return s
+}
+
+// waitBytes is how many bytes the waits on a seat have at most, as DynamoDB counts the elements of a set. So a seat
+// with names of 40 bytes costs one write unit although its session waits for thousands of leases. One wait with the
+// longest names has 526.
+const waitBytes = 600
+
+// oldest returns the waits that began first, as many as a seat has room for, and counts the others.
+func oldest(waits []lease.Wait, left int64) ([]lease.Wait, int64) {
+	if len(waits) == 0 {
+		return nil, left
+	}
+	all := slices.Clone(waits)
+	for i := range all {
+		all[i].Since = wall(all[i].Since)
+	}
+	slices.SortFunc(all, lease.Wait.Compare)
+	n, room := 0, waitBytes
+	for n < min(len(all), lease.MaxWaits) {
+		if room -= len(all[n].String()) + 1; room < 0 {
+			break
+		}
+		n++
+	}
+	return all[:n], left + int64(len(all)-n)
 }
 
 // printable replaces what no record can store: invalid UTF-8 and control characters.

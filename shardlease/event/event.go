@@ -33,7 +33,7 @@ const (
 	Requested                   // this worker requested a shard of another worker
 	Draining                    // a handler should wind down
 	Refused                     // the table refused a checkpoint of this worker
-	Contended                   // a claim came too late: another worker was first
+	Contended                   // another worker claimed the shard first; of a session: its callers have found leases taken
 	Quarantined                 // a shard was quarantined
 	Created                     // a lease row was created for a new shard
 	Removed                     // a lease row became a tombstone
@@ -43,13 +43,14 @@ const (
 	Malformed                   // a record in the table cannot be read
 	Restored                    // the table was restored or replaced: claiming is suspended
 	CommitsFail                 // the table has accepted no mark for Config.CommitTimeout
-	Silent                      // handlers have neither marked nor called Progress for Config.StallAfter, or five minutes
+	Silent                      // handlers have neither marked nor called Progress for StallAfter, or five minutes
 	Full                        // no worker has room for some shards, or some are reserved for a name that no worker has
 	Unlisted                    // the source has ceased to list shards that are not finished; one worker reports it
 	Unwell                      // handlers of this worker fail: it gets only trials; or its reads fail: it gets nothing
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
 	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
+	Raising                     // fences of Config.Targets are not raised a heartbeat interval after the tenures began
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
 	// or returned an answer that cannot be used, or that Config.Planner is late. Err is a
@@ -66,7 +67,7 @@ func (k Kind) String() string {
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
 		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", PlanStale: "plan-stale",
-		Unwatched: "unwatched", Misjudged: "misjudged", HookFault: "hook-fault",
+		Unwatched: "unwatched", Misjudged: "misjudged", Raising: "raising", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -96,6 +97,8 @@ type Event struct {
 	// Transfer is how the shard changed hands: to this worker (Started), or, as last known, since
 	// this worker held it (Ended). It is zero in an Ended if no later generation is known.
 	Transfer lease.Transfer
+	// Targets, of Started: the names of Config.Targets, the systems that the handler changes.
+	Targets []string
 	// Next, of Ended: the generation that followed this one; 0: unknown.
 	Next int64
 	// Terms are those of a planned move, in Requested, Draining, Started and Ended. They are zero if
@@ -117,13 +120,15 @@ type Event struct {
 	Pending   uint64        // of Ended: how many marks were never accepted
 
 	// Lasted, Over, Count and Shards describe a fault that lasts: StoreFault, SourceFault, Restored,
-	// CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched or Misjudged. Such a fault is reported when
+	// CommitsFail, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged or Raising. Such a fault is reported when
 	// it begins, a lease time later, then at intervals that double up to an hour, and when it ends.
 	// One event reports it for all shards of this worker that it concerns; Full is about shards
 	// that no worker has or may claim, and Unlisted about those of all workers. Malformed has Lasted and Over
 	// too, and its Err says why the record cannot be read. One event reports one record, at the listings
 	// that find it. A session lists nothing: it reports the rows and seats that it reads for a caller, until
-	// they can be read or no caller waits.
+	// they can be read or no caller waits. A session reports Contended at most once a minute, and when it ends:
+	// Count is how many of its acquisitions have found a lease taken since the last such event, Shards has these
+	// leases, and Lasted is the longest wait since then.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
@@ -152,10 +157,14 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged, Raising:
 		return slog.LevelWarn
-	case PeerSuspect, Requested, Draining, Contended, Retired:
+	case PeerSuspect, Requested, Draining, Retired:
 		return slog.LevelDebug
+	case Contended:
+		if e.Count == 0 { // of a worker, for which it is part of a deploy
+			return slog.LevelDebug
+		}
 	case Refused:
 		if e.Err != nil { // a late commit of a cooperative move has none: it is part of the move
 			return slog.LevelWarn
@@ -196,6 +205,7 @@ func (e Event) LogValue() slog.Value {
 		a.text("from", e.Transfer.From)
 		a.text("by", e.Transfer.By)
 		a.text("note", e.Transfer.Note)
+		a.text("targets", strings.Join(e.Targets, " "))
 	case Ended:
 		a.number("next", e.Next)
 	}

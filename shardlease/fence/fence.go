@@ -96,6 +96,19 @@ type Guard[E any] interface {
 	Do(ctx context.Context, t Token, effect func(ctx context.Context, step E) error) error
 }
 
+// Raise returns a function that raises the fences of a guard and does nothing else, for a shardlease.Target. It is a step
+// of the guard with an empty effect, and needs a context with a token, which has the group.
+func Raise[E any](g Guard[E]) func(ctx context.Context, shard string, generation int64) error {
+	return func(ctx context.Context, shard string, generation int64) error {
+		t, ok := FromContext(ctx)
+		if !ok {
+			return ErrMissing
+		}
+		t.Shard, t.Generation = shard, generation
+		return g.Do(ctx, t, func(context.Context, E) error { return nil })
+	}
+}
+
 // Do applies an effect under the token of the context. Without a token it returns ErrMissing.
 func Do[E any](ctx context.Context, g Guard[E], effect func(ctx context.Context, step E) error) error {
 	t, ok := FromContext(ctx)

@@ -2,6 +2,7 @@ package fencehttp
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +60,27 @@ func fieldsOf(r *http.Request) (map[string]string, error) {
 		return nil, fmt.Errorf("%w in the context of the request: use the context of a tenure", fence.ErrMissing)
 	}
 	return t.Fields()
+}
+
+// Raise returns a function that raises the fence of a service, for a shardlease.Target: it sends a POST without a body to
+// an address of the service where a [Handler] without Effect runs. The client needs a [Transport].
+func Raise(client *http.Client, url string) func(ctx context.Context, shard string, generation int64) error {
+	return func(ctx context.Context, shard string, generation int64) error {
+		t, ok := fence.FromContext(ctx)
+		if !ok {
+			return fence.ErrMissing
+		}
+		t.Shard, t.Generation = shard, generation
+		r, err := http.NewRequestWithContext(fence.NewContext(ctx, t), http.MethodPost, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		return errors.Join(Check(response), response.Body.Close())
+	}
 }
 
 // mostProblem is how much of a response Check reads.

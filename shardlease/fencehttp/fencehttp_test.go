@@ -76,7 +76,16 @@ func add(w http.ResponseWriter, r *http.Request, step *[]string) error {
 	return err
 }
 
-func (l *ledger) handler() http.Handler { return fencehttp.Handler[*[]string]{Guard: l, Effect: add} }
+func (l *ledger) handler() http.Handler {
+	raises, adds := fencehttp.Handler[*[]string]{Guard: l}, fencehttp.Handler[*[]string]{Guard: l, Effect: add}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/fence" {
+			raises.ServeHTTP(w, r)
+		} else {
+			adds.ServeHTTP(w, r)
+		}
+	})
+}
 
 // request returns a request under generation 7 of shard-0, as the server gets it.
 func request(ctx context.Context, body string) *http.Request {
@@ -126,6 +135,9 @@ func overHTTP(t *fencetest.T, h http.Handler, effects func(context.Context, stri
 			return post(under(ctx, f.Shard, f.Generation), client, server.URL, string(effect))
 		},
 		Effects: effects,
+		Raise: func(ctx context.Context, f fencetest.Fence) error {
+			return fencehttp.Raise(client, server.URL+"/fence")(under(ctx, f.Shard, f.Generation), f.Shard, f.Generation)
+		},
 		Restart: func(context.Context) error {
 			server.Close()
 			server, client = serve(t, h)
@@ -152,7 +164,11 @@ func reports(register *memstore.Register, pause func()) http.Handler {
 		if err == nil {
 			pause()
 			token, _ := fence.FromContext(r.Context())
-			err = register.Put(r.Context(), token.Shard, token.Generation, string(report))
+			if r.URL.Path == "/fence" {
+				err = register.Raise(r.Context(), token.Shard, token.Generation)
+			} else {
+				err = register.Put(r.Context(), token.Shard, token.Generation, string(report))
+			}
 		}
 		if err != nil {
 			fencehttp.Error(w, r, err)
@@ -166,6 +182,9 @@ func TestRegisterOverHTTPIsFenced(t *testing.T) {
 		register := new(memstore.Register)
 		return overHTTP(t, reports(register, t.Pause), func(ctx context.Context, shard string) ([][]byte, error) {
 			report, err := register.Get(ctx, shard)
+			if report.Value == "" {
+				return nil, err
+			}
 			return [][]byte{[]byte(report.Value)}, err
 		})
 	})

@@ -25,7 +25,8 @@ const DefaultMaxBody = 1 << 20
 type Handler[E any] struct {
 	Guard fence.Guard[E] // compares the tokens; required
 
-	// Effect applies the effect of a request as a part of the guard's step. Required.
+	// Effect applies the effect of a request as a part of the guard's step. Default: no effect, so that
+	// the handler only raises the fence, and the response is a 204: see [Raise].
 	//
 	// Its response is sent when the step is complete, so an informational response (1xx) is not
 	// sent. If Effect sets a status of 400 or more, the step is rolled back, and the client gets that
@@ -71,6 +72,10 @@ func (h Handler[E]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err = h.Guard.Do(fence.NewContext(r.Context(), t), t, func(ctx context.Context, step E) error {
 		r := r.WithContext(ctx)
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		if h.Effect == nil {
+			a.WriteHeader(http.StatusNoContent)
+			return nil
+		}
 		errEffect = h.Effect(&a, r, step)
 		if errEffect == nil && a.failed() {
 			errEffect = errFailed

@@ -20,9 +20,10 @@ func testReports(t *testing.T) {
 			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
 				return reports.Put(ctx, f.Shard, f.Generation, string(effect))
 			},
+			Raise: func(ctx context.Context, f fencetest.Fence) error { return reports.Raise(ctx, f.Shard, f.Generation) },
 			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
 				report, err := reports.Get(ctx, shard)
-				if report.Generation == 0 {
+				if report.Value == "" { // it was never written, or only its generation was raised
 					return nil, err
 				}
 				return [][]byte{[]byte(report.Value)}, err
@@ -73,6 +74,17 @@ func (j *journal) write(_ context.Context, f fencetest.Fence, entry []byte) erro
 	return nil
 }
 
+// raise is what the worker calls when it takes the shard over.
+func (j *journal) raise(_ context.Context, f fencetest.Fence) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if observed := j.fences[f.Shard]; f.Generation < observed {
+		return &checkpoint.StaleError{Shard: f.Shard, Mine: f.Generation, Observed: observed}
+	}
+	j.fences[f.Shard] = f.Generation
+	return nil
+}
+
 func (j *journal) list(_ context.Context, shard string) ([][]byte, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,7 +95,7 @@ func (j *journal) list(_ context.Context, shard string) ([][]byte, error) {
 func testJournal(t *testing.T) {
 	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 		j := &journal{between: t.Pause, fences: map[string]int64{}, entries: map[string][][]byte{}}
-		return fencetest.Sink{Apply: j.write, Effects: j.list, MustPause: true}
+		return fencetest.Sink{Apply: j.write, Raise: j.raise, Effects: j.list, MustPause: true}
 	})
 }
 

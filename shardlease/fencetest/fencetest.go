@@ -2,7 +2,8 @@
 // it pauses, replaces and wakes up. It fails the test at the first stale effect that the sink accepts,
 // and names the mistake in the sink.
 //
-// The fence of a shard is the highest generation of which the sink has applied an effect. A fenced
+// The fence of a shard is the highest generation of which the sink has applied an effect, or to which the fence was
+// raised. A fenced
 // sink applies an effect only if its generation is not lower than the fence of its shard, and it
 // compares and applies in one atomic step. It accepts equal generations, because a writer writes more
 // than once.
@@ -49,6 +50,16 @@ type Sink struct {
 	// applied. If the sink keeps one value for each shard, Effects returns the present value.
 	// Required.
 	Effects func(ctx context.Context, shard string) ([][]byte, error)
+
+	// Raise raises the fence of a shard, as a shardlease.Target does when a worker takes the shard over: from then on, the sink
+	// refuses every lower generation. It changes nothing that readers see. Without Raise, Play fails a sink that
+	// accepts late effects of the earlier owner until the successor's first effect. A sink that compares with a
+	// lease table needs no Raise.
+	Raise func(ctx context.Context, f Fence) error
+
+	// FirstEffect says that the sink cannot raise a fence, and is closed at the first effect of the successor. Until then it
+	// accepts late effects, and Play does not play a successor that writes nothing.
+	FirstEffect bool
 
 	// Grant changes the owner of a shard and returns the fence of the new owner. It is for a sink
 	// that compares with a lease table, because the table issues the generations. Default: Play
@@ -102,6 +113,7 @@ func Play(t testing.TB, open func(t *T) Sink) {
 		{"a restart of the sink", (*stage).restart},
 		{"a paused writer", (*stage).pausedWriters},
 		{"a crowd of writers", (*stage).crowd},
+		{"an idle successor", (*stage).idleSuccessor},
 	})
 }
 

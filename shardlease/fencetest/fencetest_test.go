@@ -48,15 +48,24 @@ func report(t *testing.T, play func(testing.TB, func(*T) Sink), open func(*T) Si
 	return strings.Join(r.errors, "\n"), strings.Join(r.logs, "\n")
 }
 
+// finds checks that the report on a sink is one line that contains a text.
+func finds(t *testing.T, play func(testing.TB, func(*T) Sink), open func(*T) Sink, want string) {
+	t.Helper()
+	faults, _ := report(t, play, open)
+	t.Log(faults)
+	if !strings.Contains(faults, want) || strings.Contains(faults, "\n") {
+		t.Errorf("the report does not contain %q, or has another line", want)
+	}
+}
+
 func TestRightSinksPass(t *testing.T) {
 	for name, open := range map[string]func(*T) Sink{
 		"one transaction": right, "one value for each shard": oneValue, "one writer at a time": locked,
 		"compares with a lease table": leased, "conflicts": optimistic, "busy": busy,
 		"uses no context": func(*T) Sink {
-			s := right(nil)
-			apply := s.Apply
-			s.Apply = func(_ context.Context, f Fence, effect []byte) error { return apply(context.Background(), f, effect) }
-			return s
+			return around(right(nil), func(_ context.Context, f Fence, effect []byte, apply applies) error {
+				return apply(context.Background(), f, effect)
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) { Play(t, open) })
@@ -79,10 +88,10 @@ func TestHolesAreFound(t *testing.T) {
 		"per worker, not per shard":        {keyed(func(f Fence) string { return f.Owner + "/" + f.Shard }), "Keep the fence for each shard, not for each worker"},
 		"per worker, for all shards":       {keyed(func(f Fence) string { return f.Owner }), "not for each worker"},
 		"one for all shards":               {keyed(func(Fence) string { return "" }), "keep one fence for each shard, not one for all"},
-		"as text":                          {compared(asText), "compare numbers, not text"},
-		"as a 32-bit number":               {compared(asInt32), "(store the generation in 64 bits): the sink refused"},
-		"as a floating-point number":       {compared(asFloat), "as JSON in many languages does): the sink accepted"},
-		"equal is refused":                 {compared(notEqual), "a writer and its successor: the sink refused an effect of generation 7 of shard-1: it has accepted this generation before. A writer writes more than once: refuse lower generations only"},
+		"as text":                          {compared(func(mine, stored int64) bool { return strconv.FormatInt(mine, 10) < strconv.FormatInt(stored, 10) }), "compare numbers, not text"},
+		"as a 32-bit number":               {compared(func(mine, stored int64) bool { return int32(mine) < int32(stored) }), "(store the generation in 64 bits): the sink refused"},
+		"as a floating-point number":       {compared(func(mine, stored int64) bool { return float64(mine) < float64(stored) }), "as JSON in many languages does): the sink accepted"},
+		"equal is refused":                 {compared(func(mine, stored int64) bool { return mine <= stored }), "a writer and its successor: the sink refused an effect of generation 7 of shard-1: it has accepted this generation before. A writer writes more than once: refuse lower generations only"},
 		"lost in a restart":                {forgetful, "its fence was lost"},
 		"success without an effect":        {polite, "a late writer: the sink reported success for an effect of generation 7 after one of generation 8, and did not apply it"},
 		"the last shard only":              {lastShard, "it has accepted effects of another shard since"},
@@ -96,12 +105,9 @@ func TestHolesAreFound(t *testing.T) {
 		"check, then overwrite":            {checkFirstOneValue, "it checks first and writes after"},
 		"a conflict without an error":      {loses, `reported success for the effect "shard`},
 		"check, write, and wait": {func(*T) Sink {
-			s := checkFirst(nil)
-			apply := s.Apply
-			s.Apply = func(ctx context.Context, f Fence, effect []byte) error {
+			return around(checkFirst(nil), func(ctx context.Context, f Fence, effect []byte, apply applies) error {
 				return errors.Join(apply(ctx, f, effect), ctx.Err())
-			}
-			return s
+			})
 		}, "it checks first and writes after"},
 		"late repetition":   {trusting, "a late repetition of it applied it again"},
 		"another error":     {otherError, "an error that Refusal does not recognize"},
@@ -109,41 +115,9 @@ func TestHolesAreFound(t *testing.T) {
 		"no functions":      {func(*T) Sink { return Sink{} }, "needs Apply and Effects"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			faults, _ := report(t, Play, tc.open)
-			t.Log(faults)
-			if !strings.Contains(faults, tc.want) || strings.Contains(faults, "\n") {
-				t.Errorf("the report does not contain %q, or has another line", tc.want)
-			}
+			finds(t, Play, tc.open, tc.want)
 		})
 	}
-}
-
-func asText(mine, stored int64) error {
-	if strconv.FormatInt(mine, 10) < strconv.FormatInt(stored, 10) {
-		return errStale
-	}
-	return nil
-}
-
-func asInt32(mine, stored int64) error {
-	if int32(mine) < int32(stored) {
-		return errStale
-	}
-	return nil
-}
-
-func asFloat(mine, stored int64) error {
-	if float64(mine) < float64(stored) {
-		return errStale
-	}
-	return nil
-}
-
-func notEqual(mine, stored int64) error {
-	if mine <= stored {
-		return errStale
-	}
-	return nil
 }
 
 func otherError(t *T) Sink {
@@ -199,14 +173,13 @@ func TestMustPause(t *testing.T) {
 	}
 	deaf := func(between func()) Sink { // compares and writes under one lock, and uses no context
 		db := newTable()
-		return Sink{Effects: db.list, Apply: func(_ context.Context, f Fence, effect []byte) error {
+		return Sink{Effects: db.list, Raise: db.raiseOnly, Apply: func(_ context.Context, f Fence, effect []byte) error {
 			return db.tx(context.Background(), func() error {
-				if err := db.advance(f.Shard, f); err != nil {
+				if err := atOnce(db.compare, db.raise)(f, effect); err != nil {
 					return err
 				}
 				between()
-				db.append(f, effect)
-				return nil
+				return db.write(f, effect)
 			})
 		}}
 	}
@@ -222,9 +195,7 @@ func TestMustPause(t *testing.T) {
 		"checks first, with pauses":  {Play, func(t *T) Sink { return checkFirstDeaf(t.Pause) }, "it checks first and writes after"},
 		"checks first, without":      {Play, func(*T) Sink { return checkFirstDeaf(nothing) }, "no writer could be stopped"},
 		"checks first, a pause among many points": {Play, func(t *T) Sink {
-			s := checkFirstDeaf(t.Pause)
-			apply := s.Apply
-			s.Apply = func(ctx context.Context, f Fence, effect []byte) error {
+			return around(checkFirstDeaf(t.Pause), func(ctx context.Context, f Fence, effect []byte, apply applies) error {
 				for range 40 {
 					_ = ctx.Err()
 				}
@@ -233,8 +204,7 @@ func TestMustPause(t *testing.T) {
 					_ = ctx.Err()
 				}
 				return err
-			}
-			return s
+			})
 		}, "it checks first and writes after"},
 		"ids, without": {PlayRepeats, func(*T) Sink { return looksFirst(func(context.Context) error { return nil }) },
 			"no writer could be stopped"},
@@ -277,11 +247,7 @@ func TestRepeatedEffects(t *testing.T) {
 		"refuses the repetition":  {onceOrError, "the sink refused the effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			faults, _ := report(t, PlayRepeats, tc.open)
-			t.Log(faults)
-			if !strings.Contains(faults, tc.want) || strings.Contains(faults, "\n") {
-				t.Errorf("the report does not contain %q, or has another line", tc.want)
-			}
+			finds(t, PlayRepeats, tc.open, tc.want)
 		})
 	}
 }

@@ -57,6 +57,7 @@ func (r *reading) snapshot() *Snapshot {
 		return cmp.Or(strings.Compare(a.Seat.Name, c.Seat.Name), strings.Compare(string(a.Seat.Incarnation), string(c.Seat.Incarnation)))
 	})
 	s.count()
+	s.findWaits()
 	for i := range s.Workers {
 		if w := &s.Workers[i]; !w.settled(s.Plan) {
 			w.Unsettled = younger(s.PlanAge, w.Seated)

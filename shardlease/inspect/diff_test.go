@@ -141,9 +141,7 @@ func TestDiffOfPart(t *testing.T) {
 	of := settled(t)
 	whole := of.look()
 	part, err := inspect.LookAt(t.Context(), of, group, "shard-0", inspect.Options{Now: of.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := slices.Concat(inspect.Diff(whole, part), inspect.Diff(part, whole)); got != nil {
 		t.Errorf("%v", kinds(got))
 	}

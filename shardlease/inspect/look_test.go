@@ -17,6 +17,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestStates: each state of a shard, and for how long it has been in it.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
@@ -180,9 +188,7 @@ func TestLookAt(t *testing.T) {
 	of.bad = []lease.Key{key(lease.KindLease, "bad")}
 	of.row("bad")
 	s, err := inspect.LookAt(t.Context(), of, group, "shard-0", inspect.Options{Now: of.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !s.Partial || len(s.Shards) != 2 || s.Shard("shard-0").Owner.Name != "a" || s.Shard("shard-1") == nil || len(s.Workers) != 2 {
 		t.Errorf("%+v", s.Shards)
 	}
@@ -232,9 +238,7 @@ func TestManyShards(t *testing.T) {
 	for range fixture.Size(1, 5) {
 		before := time.Now()
 		s, err := inspect.Look(t.Context(), store, group, inspect.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.Warnings()
 		o.See(s)
 		inspect.Diff(s, s)
@@ -257,9 +261,7 @@ func BenchmarkLook(b *testing.B) {
 	store := full(b, 10_000)
 	for b.Loop() {
 		s, err := inspect.Look(b.Context(), store, group, inspect.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		s.Warnings()
 	}
 }
@@ -298,9 +300,7 @@ func crowd(t testing.TB, shards, workers int) *table {
 // nothing in this package can.
 func TestStandsAlone(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deps := strings.Fields(string(out))
 	for _, name := range []string{"shardlease", "internal/engine", "memstore"} {
 		if slices.Contains(deps, "github.com/shardlease/shardlease-go/"+name) {

@@ -78,6 +78,14 @@ func TestWarningsOfSessions(t *testing.T) {
 			of.begin(of.rows["deploy"], lease.ReasonForced, "", "ann")
 			of.rows["deploy"].Quarantined = true
 		}, "WARN quarantined deploy", "operator \"ann\" has set the lease aside: no session acquires it.", "shardlease unquarantine deploy"},
+		{"by a session", 0, func(of *table) {
+			of.begin(of.rows["deploy"], lease.ReasonFailed, "", "a")
+			of.rows["deploy"].Quarantined, of.rows["deploy"].Failures = true, lease.Failures{Count: 3, Last: 1}
+		}, "ERROR quarantined deploy", "session \"a\" has set the lease aside after 3 failed attempts: no session acquires it.", "shardlease unquarantine deploy"},
+		{"a lease has failed", 0, func(of *table) {
+			of.rows["deploy"].Failures = lease.Failures{Count: 2, Last: of.rows["deploy"].Generation, Errors: 1}
+		}, "WARN failing deploy", "2 tenures of the lease have failed since it last made progress", "shardlease history deploy"},
+		{"a holder is silent", 0, func(of *table) { of.seats["b"].Health.Silent = 1 }, "WARN no-progress b", "the session reports 1 holder without progress.", "shardlease ls"},
 		{"a row cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindLease, "deploy")} }, "ERROR unreadable deploy", "cannot be read", "no session acquires the lease until"},
 		{"a seat cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindSeat, "b-1")} }, "WARN unreadable b-1", "cannot be read", "shardlease evict b-1"},
 		{"the wishes cannot be read", 0, func(of *table) { of.bad = []lease.Key{lease.Wishes{Group: group}.Key()} }, "WARN unreadable !wishes", "cannot be read",

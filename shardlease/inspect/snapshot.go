@@ -94,6 +94,8 @@ type Shard struct {
 	Blockers    []string // the parents for which a blocked shard waits
 	Move        *Move    // the planned move of a held shard; nil: none
 	Size        int      // the size of the row, in bytes as DynamoDB counts them
+
+	waits []waiter // see Waiters
 }
 
 // A Move is a planned move of one shard from its owner to a successor.
@@ -141,6 +143,8 @@ type Worker struct {
 	// Emptying is how long the number of its shards has not fallen although it leaves. Only an
 	// [Observer] knows it.
 	Emptying Age
+
+	waits int // see Waits
 }
 
 // A Tri is a fact that may be unknown.

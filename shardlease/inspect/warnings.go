@@ -37,14 +37,15 @@ const (
 	// CodeDanglingOffer: a shard has been offered for 42 s to a worker that has no seat. Only an Observer
 	// can tell.
 	CodeDanglingOffer Code = "dangling-offer"
-	// CodeQuarantined: a shard is quarantined. An error if a worker has set it aside, a warning if an operator
-	// has.
+	// CodeQuarantined: a shard is quarantined. An error if a worker or session has set it aside, a warning if an
+	// operator has.
 	CodeQuarantined Code = "quarantined"
-	// CodeFailing: at least two tenures of a shard have failed since it last made progress.
+	// CodeFailing: at least two tenures of a shard have failed since it last made progress. In a group of sessions, not
+	// all of them were deaths.
 	CodeFailing Code = "failing"
 	// CodeNoProgress: no checkpoint of a held shard was accepted for five minutes, or since its claim that
 	// long ago, and its worker reports silent handlers. Info if the worker reports none, after
-	// Options.Quiet: the shard may just be idle.
+	// Options.Quiet: the shard may just be idle. Of a session: its seat shows silent holders.
 	CodeNoProgress Code = "no-progress"
 	// CodeSilent: a worker has stored no heartbeat for T + T/3 + 0.5 s by its own T (at least T + 2.5 s in fleets of
 	// more than eight), and no other worker has evicted it. A session is reported only if it

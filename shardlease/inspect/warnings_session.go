@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // idle returns what the workers or sessions do not do as long as a restored table is not adopted.
@@ -20,20 +22,25 @@ func (f *findings) idle() string {
 func (f *findings) sessions() {
 	f.usurped()
 	for i := range f.Shards {
-		switch of := &f.Shards[i]; of.State {
+		of := &f.Shards[i]
+		switch of.State {
 		case Orphaned:
 			f.abandoned(of)
 		case Quarantined:
 			f.setAside(of)
+		}
+		if of.Row.Failed() > 0 { // deaths alone are no fault of a plain lock, whose next holder may keep it for days
+			f.failing(of, "lease", "session", "the functions that work under it")
 		}
 	}
 	for i := range f.Workers {
 		w := f.by[f.Workers[i].Seat.Incarnation]
 		if !w.Dead {
 			f.clock(w)
+			f.silentHolders(&w.Seat)
 		} else if w.Held > 0 {
 			f.warn(CodeSilent, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the session has stored no heartbeat for %s, its lease time is %v, and it holds %s.", about(w.Silent.D), w.Seat.TTL, many(w.Held, "lease")),
-				fmt.Sprintf("Another session that waits for one of these leases evicts this session. If none waits and the process has ended, `shardlease evict %s --why \"…\"` frees the leases.", quoted(string(w.Seat.Incarnation))))
+				fmt.Sprintf("The other sessions of the group evict this session, at the latest about a minute after its lease time. If no other session runs and the process has ended, `shardlease evict %s --why \"…\"` frees the leases.", quoted(string(w.Seat.Incarnation))))
 		}
 	}
 }
@@ -61,12 +68,26 @@ func (f *findings) abandoned(s *Shard) {
 		fmt.Sprintf("Nothing is to be done: the next session that wants the lease acquires it; `shardlease release %s --no-delay --why \"…\"` frees it without the lock delay.", quoted(s.Name)))
 }
 
-// setAside reports a quarantined lease. Only operators quarantine leases by name.
-func (f *findings) setAside(s *Shard) {
-	text := fmt.Sprintf("operator %q has set the lease aside", s.Row.Last.By)
-	if note := s.Row.Last.Note; note != "" {
-		text += fmt.Sprintf(" (%s)", note)
+// silentHolders reports a session whose seat shows silent holders. The holder of a plain lock need not show progress,
+// and is not among them.
+func (f *findings) silentHolders(seat *lease.Seat) {
+	if n := seat.Health.Silent; n > 0 {
+		f.warn(CodeNoProgress, slog.LevelWarn, seat.Name, fmt.Sprintf("the session reports %s without progress.", many(int(n), "holder")),
+			"Its event `silent` names their leases, and `shardlease ls` shows for how long it holds them. `shardlease release LEASE --why \"…\"` gives a lease to others.")
 	}
-	f.warn(CodeQuarantined, slog.LevelWarn, s.Name, text+": no session acquires it.",
+}
+
+// setAside reports a quarantined lease.
+func (f *findings) setAside(s *Shard) {
+	last := s.Row.Last
+	byHand := last.Reason == lease.ReasonForced
+	text := fmt.Sprintf("session %q has set the lease aside after %s", last.By, many(int(s.Attempts), "failed attempt"))
+	if byHand {
+		text = fmt.Sprintf("operator %q has set the lease aside", last.By)
+	}
+	if last.Note != "" {
+		text += fmt.Sprintf(" (%s)", last.Note)
+	}
+	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it.",
 		fmt.Sprintf("When it may be used again, `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }

@@ -25,10 +25,7 @@ func (f *findings) shard(s *Shard) {
 	if s.Move != nil {
 		f.move(s)
 	}
-	if s.Attempts >= 2 && s.State != Quarantined && s.State != Finished && s.State != Removed {
-		f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the shard have failed since it last made progress%s.", s.Attempts, lastly(s.LastFailure)),
-			fmt.Sprintf("Read the handler's errors in the logs of its workers; `shardlease history %s` names them.", quoted(s.Name)))
-	}
+	f.failing(s, "shard", "worker", "the handler")
 	f.bouncing(s)
 	if s.Size > unitBytes {
 		f.warn(CodeFatRow, slog.LevelInfo, s.Name, fmt.Sprintf("the row has %d bytes, so each commit costs %d write units.", s.Size, (s.Size+1023)/1024),
@@ -36,11 +33,17 @@ func (f *findings) shard(s *Shard) {
 	}
 }
 
-func lastly(t *lease.Transfer) string {
-	if t == nil {
-		return ""
+// failing reports a shard or lease whose tenures fail. The words are for it, for those who hold it, and for what fails.
+func (f *findings) failing(s *Shard, shard, worker, handler string) {
+	if s.Attempts < 2 || s.State == Quarantined || s.State == Finished || s.State == Removed {
+		return
 	}
-	return fmt.Sprintf(", the last one under worker %q (%s)", t.From, t.Reason)
+	last := ""
+	if t := s.LastFailure; t != nil {
+		last = fmt.Sprintf(", the last one under %s %q (%s)", worker, t.From, t.Reason)
+	}
+	f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the %s have failed since it last made progress%s.", s.Attempts, shard, last),
+		fmt.Sprintf("Read the errors of %s in the logs of its %ss; `shardlease history %s` names them.", handler, worker, quoted(s.Name)))
 }
 
 // claiming is how long the claims of all shards may take: a fleet claims about a thousand a second.

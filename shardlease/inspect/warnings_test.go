@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -247,6 +248,17 @@ func (st *story) has(t *testing.T, s *inspect.Snapshot) bool {
 		}
 		return w.Level == st.level && w.Subject == st.subject
 	})
+}
+
+// TestHandlersThatRunUnraised: check names the target and the handlers that run without its raise, and advises no restart.
+func TestHandlersThatRunUnraised(t *testing.T) {
+	of := settled(t)
+	of.seats["a"].Health.Unwell = protocol.Unraised + "orders-db" + protocol.RunsUnraised
+	found := warned(of.look(), inspect.CodeUnwellWorker)
+	if len(found) != 1 || found[0].Subject != "a" || !strings.Contains(found[0].Text, "fence of orders-db, and handlers run without it") ||
+		!strings.Contains(found[0].Do, "Do not restart") {
+		t.Errorf("%+v", found)
+	}
 }
 
 // TestWarningsByOwnClock: each warning begins when its documented time has passed on the reader's own clock, not

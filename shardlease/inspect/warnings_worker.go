@@ -71,6 +71,9 @@ func (f *findings) unwell(w *record) {
 	if protocol.CannotRead(*h) {
 		advice = "Repair its permissions or its network. Do not restart it: it works on what it holds, and could not claim that again."
 	}
+	if protocol.CannotRaise(*h) {
+		advice = "Repair that target, or the worker's way to it. Do not restart it: each tenure that begins needs the raise. `shardlease workers` shows when it is well."
+	}
 	f.warn(CodeUnwellWorker, level(all), w.Seat.Name, text, advice)
 }
 

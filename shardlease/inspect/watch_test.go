@@ -163,9 +163,7 @@ func live(t *testing.T, mode rebalance.Mode) {
 	run := func(name string) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w, err := shardlease.New(store, shardlease.Static(names...), shardlease.Config{Group: group, Name: name, Handoff: mode})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		over := make(chan error, 1)
 		go func() { over <- w.Run(ctx, processing) }()
 		return func() { cancel(); <-over }
@@ -180,9 +178,7 @@ func live(t *testing.T, mode rebalance.Mode) {
 	looks, owned := 0, false
 	began := time.Now()
 	for s, err := range inspect.Watch(t.Context(), store, group, inspect.WatchOptions{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, w := range s.Warnings() {
 			if w.Level > info {
 				t.Errorf("after %v: %+v", time.Since(began), w)

@@ -200,8 +200,8 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "a holder may only release, hand over or finish a shard, or discard one without a checkpoint"
 	case !attr.Remembers(old.Followed(r.Generation), r.Past):
 		return "the earlier transfers must be kept, and the previous last transfer added"
-	case !r.Reserved.IsZero() && (op != OpTransfer || old.Owner.IsZero() && old.Reserved.IsZero()):
-		return "only a command that takes a shard from its owner, or from a reservation, reserves it"
+	case !r.Reserved.IsZero() && old.Owner.IsZero() && (op != OpTransfer || old.Reserved.IsZero()):
+		return "only the owner of a shard, or a command that takes it from its owner or from a reservation, reserves it"
 	case r.OfferedTo != "":
 		return "an offer ends with its generation"
 	case op == OpTransfer && (r.Finished != old.Finished || r.Removed != old.Removed || old.Quarantined && !r.Quarantined):

@@ -25,9 +25,12 @@ type Item map[string]any
 // TombstoneAge is how long a tombstone is kept before a store may delete it.
 const TombstoneAge = 30 * 24 * time.Hour
 
+// attributes is about how many attributes a record has.
+const attributes = 24
+
 // Encode returns the stored form of r.
 func Encode(r Record) Item {
-	item := Item{}
+	item := make(Item, attributes)
 	put := func(name string, value any) {
 		if !isEmpty(value) {
 			item[name] = value

@@ -226,6 +226,9 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		"silent below":      {seat, attr.Silent, int64(-1)},
 		"news left below":   {seat, attr.NewsLeft, int64(-1)},
 		"news as text":      {seat, attr.News, "finished s"},
+		"waits left below":  {seat, attr.WaitsLeft, int64(-1)},
+		"waits as text":     {seat, attr.Waits, "5\ta"},
+		"too many waits":    {seat, attr.Waits, strings.Split("1\ta,2\ta,3\ta,4\ta,5\ta,6\ta,7\ta,8\ta,9\ta,10\ta,11\ta", ",")},
 		"unwell as flag":    {seat, attr.Unwell, true},
 		"reserved name":     {seat, attr.Key, "!seat"},
 	} {
@@ -308,6 +311,30 @@ func TestUnreadableNewsAreIgnored(t *testing.T) {
 	want := []lease.News{{Kind: lease.NewsFinished, Shard: "a"}, {Kind: "telepathy", Shard: "a"}}
 	if got := r.(lease.Seat).News; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestUnreadableWaitsAreIgnored: the seat of a live session stays readable, and its waits are in order.
+func TestUnreadableWaitsAreIgnored(t *testing.T) {
+	item := lease.Encode(fixture.Seat())
+	item[attr.Waits] = []string{
+		"1795346043001\tb\trun/7", "1795346043000\ta b", "9\tz", "-9\ty", "0\tx", "01795346043000\ta b", "", "7", "7\t", "x\ta", "\ta",
+		"7\ta\t/run", "7\ta\trun\tmore", "7\ta\x00", "99999999999999999999\ta", "7\t" + strings.Repeat("a", lease.MaxName+1),
+	}
+	r, err := lease.Decode(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(millis int64) time.Time { return time.UnixMilli(millis).UTC() }
+	want := []lease.Wait{
+		{Lease: "x"}, {Lease: "y", Since: at(-9)}, {Lease: "z", Since: at(9)}, {Lease: "a b", Since: at(1795346043000)}, {Lease: "b", Task: "run/7", Since: at(1795346043001)},
+	}
+	got := r.(lease.Seat).Waits
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if texts := lease.Encode(r)[attr.Waits].([]string); texts[0] != "0\tx" || texts[4] != "1795346043001\tb\trun/7" {
+		t.Errorf("written as %q", texts)
 	}
 }
 

@@ -24,7 +24,8 @@ type Reservation struct {
 	Delay time.Duration // the lock delay of the owner from which a command took the lease ([Owner]); 0: none
 }
 
-// These are the Did of the [Transfer] of a command that leaves a reservation: for a name, and for none.
+// These are the Did of the [Transfer] of a command that leaves a reservation: for a name, and for none. A holder that
+// gives its lease up for a move leaves them too.
 const (
 	didReassign = "reassigned"
 	didRelease  = "released"
@@ -45,8 +46,8 @@ func (r Reservation) Validate() error {
 	return errors.Join(validName("reserved for", r.For), lasts, validDelay(r.Delay))
 }
 
-// validateReservation returns an error if the row has a reservation and the last change of hands was not a
-// command that makes such a reservation.
+// validateReservation returns an error if the row has a reservation and the last change of hands is none
+// that makes such a reservation.
 func (r Row) validateReservation() error {
 	if r.Reserved.IsZero() {
 		return nil
@@ -56,7 +57,7 @@ func (r Row) validateReservation() error {
 		did = didRelease
 	}
 	if !r.Owner.IsZero() || r.Finished || r.Quarantined || r.Removed || r.Last.Did != did {
-		return invalid("reservation", "must be empty unless a command has just taken the lease from its owner")
+		return invalid("reservation", "must be empty unless a command or a move has just taken the lease from its owner")
 	}
 	return r.Reserved.Validate()
 }

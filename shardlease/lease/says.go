@@ -34,6 +34,9 @@ type Says struct {
 	// nobody answers there any more, other workers may take it for dead. Empty: only the heartbeat counter
 	// shows whether it lives.
 	Address string
+	// Waits are the leases by name for which a session waits: those with the oldest waits for which a seat has room.
+	Waits     []Wait
+	WaitsLeft int64 // how many other leases the session waits for
 }
 
 // A News is something that happened to one shard under one worker.
@@ -111,9 +114,9 @@ func (n News) validate() error {
 }
 
 func (s Says) validate() error {
-	errs := []error{s.validateWants(), s.validateNews(), validText("unwell", s.Health.Unwell, MaxName), validText("address", s.Address, MaxName)}
-	if min(s.Freed, s.Revision, s.Missing, s.NewsLeft, s.Health.Silent) < 0 {
-		errs = append(errs, invalid("freed, revision, missing, news left and silent", "must not be negative"))
+	errs := []error{s.validateWants(), s.validateNews(), s.validateWaits(), validText("unwell", s.Health.Unwell, MaxName), validText("address", s.Address, MaxName)}
+	if min(s.Freed, s.Revision, s.Missing, s.NewsLeft, s.Health.Silent, s.WaitsLeft) < 0 {
+		errs = append(errs, invalid("freed, revision, missing, news left, silent and waits left", "must not be negative"))
 	}
 	return errors.Join(errs...)
 }
@@ -149,7 +152,7 @@ func (s Says) validateNews() error {
 }
 
 func (s Says) clone() Says {
-	s.Wants, s.News = slices.Clone(s.Wants), slices.Clone(s.News)
+	s.Wants, s.News, s.Waits = slices.Clone(s.Wants), slices.Clone(s.News), slices.Clone(s.Waits)
 	return s
 }
 
@@ -170,6 +173,8 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.SilentSince, millis(s.Health.SilentSince))
 	put(attr.NoSource, s.Health.NoSource)
 	put(attr.Address, s.Address)
+	put(attr.Waits, texts(s.Waits))
+	put(attr.WaitsLeft, s.WaitsLeft)
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -190,7 +195,7 @@ func (in *reader) says() Says {
 			Unwell: in.text(attr.Unwell), UnwellSince: in.time(attr.UnwellSince), Trial: in.flag(attr.Trial),
 			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince), NoSource: in.flag(attr.NoSource),
 		},
-		Address: in.text(attr.Address),
+		Address: in.text(attr.Address), Waits: in.waits(), WaitsLeft: in.number(attr.WaitsLeft),
 	}
 }
 

@@ -153,6 +153,9 @@ func (s Seat) String() string {
 	if n := len(s.Wants); n > 0 {
 		fmt.Fprintf(&b, ", requests %d shards", n)
 	}
+	if n := int64(len(s.Waits)) + s.WaitsLeft; n > 0 {
+		fmt.Fprintf(&b, ", waits for %d leases", n)
+	}
 	if s.Health.Unwell != "" {
 		fmt.Fprintf(&b, ", unwell: %s", s.Health.Unwell)
 	}

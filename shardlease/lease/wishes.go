@@ -27,13 +27,17 @@ type Wishes struct {
 type Wish struct {
 	Kind    WishKind
 	Subject string // the name of a worker or a shard, as Kind says
-	To      string // the name of the worker to which a shard is pinned
+	To      string // the name of the worker to which a shard is pinned or moves
 	By      string // the operator
 	Why     string
 	// Until is when the wish ends; zero: never. It is the one stored time that is compared: by
 	// the planner, with its own wall clock. A wrong clock makes a wish end early or late, and no
 	// promise rests on it.
 	Until time.Time
+	// Generation and Lasts are those of a move, and 0 in a wish of any other kind. A session obeys a move only under
+	// this generation, which the operator has seen. Then the lease is reserved for To for as long as Lasts.
+	Generation int64
+	Lasts      time.Duration // in whole milliseconds, up to a day
 }
 
 // A WishKind is what an operator wants. A kind that this version does not know was written by a
@@ -45,6 +49,7 @@ const (
 	WishDrain  WishKind = "drain"  // the worker named Subject keeps no shards
 	WishPause  WishKind = "pause"  // no held shard moves; there is no subject
 	WishPin    WishKind = "pin"    // the shard Subject belongs to the worker named To
+	WishMove   WishKind = "move"   // the shard Subject moves to the worker or session named To; then the wish ends
 
 	// Workers read the row of the shard Subject, because a command has changed it. Supervisors make this
 	// wish, and show it to nobody.
@@ -52,7 +57,9 @@ const (
 )
 
 // WishKinds returns the kinds of wish that operators make. If two wishes for one worker differ, the later kind prevails.
-func WishKinds() []WishKind { return []WishKind{WishPause, WishPin, WishCordon, WishDrain} }
+func WishKinds() []WishKind {
+	return []WishKind{WishPause, WishMove, WishPin, WishCordon, WishDrain}
+}
 
 // Names returns what Subject and To name in a wish of this kind: a "worker" or a "shard", or nothing. For a kind that this
 // version does not know, known is false.
@@ -62,7 +69,7 @@ func (k WishKind) Names() (subject, to string, known bool) {
 		return "worker", "", true
 	case WishPause:
 		return "", "", true
-	case WishPin:
+	case WishPin, WishMove:
 		return "shard", "worker", true
 	case wishLook:
 		return "shard", "", true
@@ -108,19 +115,50 @@ func (w Wish) String() string {
 
 func (w Wish) validate() error {
 	errs := []error{
-		validID("kind of wish", string(w.Kind)), validText("subject", w.Subject, MaxName), validText("pinned to", w.To, MaxName),
+		validID("kind of wish", string(w.Kind)), validText("subject", w.Subject, MaxName), validText("to", w.To, MaxName),
 		validName("by", w.By), validText("why", w.Why, MaxName),
 	}
 	subject, to, known := w.Kind.Names()
 	if known && ((subject != "") != (w.Subject != "") || (to != "") != (w.To != "")) {
 		errs = append(errs, invalid("wish", fmt.Sprintf("%q needs a worker or a shard as its kind says, and nothing else", w.Kind)))
 	}
+	if w.Generation != 0 || w.Lasts != 0 {
+		errs = append(errs, Reservation{For: w.To, Lasts: w.Lasts}.Validate())
+		if w.Generation < 0 || w.Kind != WishMove {
+			errs = append(errs, invalid("generation", "must be 0, or that of a lease that moves"))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// packKind returns the kind as it is stored. That of a move has the generation and the milliseconds of Lasts too. A
+// version that does not know moves reads it as an unknown kind, which has no effect.
+func (w Wish) packKind() string {
+	if w.Lasts == 0 {
+		return string(w.Kind)
+	}
+	return fmt.Sprintf("%s:%d:%d", w.Kind, w.Generation, w.Lasts.Milliseconds())
+}
+
+// unpackKind sets the fields that packKind has packed.
+func (w *Wish) unpackKind(text string) {
+	w.Kind = WishKind(text)
+	kind, rest, _ := strings.Cut(text, ":")
+	generation, lasts, packed := strings.Cut(rest, ":")
+	if WishKind(kind) != WishMove || !packed {
+		return
+	}
+	n, err1 := strconv.ParseInt(generation, 10, 64)
+	ms, err2 := strconv.ParseInt(lasts, 10, 32)
+	of := Wish{Kind: WishMove, Generation: n, Lasts: time.Duration(ms) * time.Millisecond}
+	if err1 == nil && err2 == nil && of.packKind() == text {
+		w.Kind, w.Generation, w.Lasts = of.Kind, of.Generation, of.Lasts
+	}
 }
 
 // pack returns the wish as an element of the stored set.
 func (w Wish) pack() string {
-	return strings.Join([]string{string(w.Kind), w.Subject, w.To, strconv.FormatInt(millis(w.Until), 10), w.By, w.Why}, "\t")
+	return strings.Join([]string{w.packKind(), w.Subject, w.To, strconv.FormatInt(millis(w.Until), 10), w.By, w.Why}, "\t")
 }
 
 func unpackWish(text string) (Wish, bool) {
@@ -129,7 +167,8 @@ func unpackWish(text string) (Wish, bool) {
 		return Wish{}, false
 	}
 	until, err := strconv.ParseInt(fields[3], 10, 64)
-	w := Wish{Kind: WishKind(fields[0]), Subject: fields[1], To: fields[2], Until: fromMillis(until), By: fields[4], Why: fields[5]}
+	w := Wish{Subject: fields[1], To: fields[2], Until: fromMillis(until), By: fields[4], Why: fields[5]}
+	w.unpackKind(fields[0])
 	return w, err == nil && w.pack() == text
 }
 

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -19,6 +20,8 @@ func fullWishes() lease.Wishes {
 		{Kind: lease.WishCordon, Subject: "worker-1", By: "op", Why: "a noisy neighbour"},
 		{Kind: lease.WishCordon, Subject: "worker-2", By: "op", Until: until},
 		{Kind: lease.WishDrain, Subject: "worker-3", By: "op", Why: "disk"},
+		{Kind: lease.WishMove, Subject: "lock", To: "host-2", By: "op", Why: "host-1 is old", Until: until, Generation: 41, Lasts: time.Minute},
+		{Kind: lease.WishMove, Subject: "shard 7", To: "worker-4", By: "op"},
 		{Kind: lease.WishPause, By: "op", Why: "incident 7", Until: until},
 		{Kind: lease.WishPin, Subject: "shard 7", To: "worker-4", By: "op"},
 		{Kind: "telepathy", Subject: "of a newer version", By: "op"},
@@ -55,6 +58,11 @@ func TestWishesThatCannotBeStored(t *testing.T) {
 		"cordon of nobody":  {{Kind: lease.WishCordon, By: "op"}},
 		"drain to another":  {{Kind: lease.WishDrain, Subject: "a", To: "b", By: "op"}},
 		"pin to nobody":     {{Kind: lease.WishPin, Subject: "s", By: "op"}},
+		"move to nobody":    {{Kind: lease.WishMove, Subject: "s", By: "op", Generation: 1}},
+		"before the first":  {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: -1, Lasts: time.Minute}},
+		"a generation":      {{Kind: lease.WishPin, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: time.Minute}},
+		"for a year":        {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: 365 * 24 * time.Hour}},
+		"part of a moment":  {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: time.Microsecond}},
 		"control character": {{Kind: lease.WishPause, By: "op", Why: "a\tb"}},
 		"over-long":         {{Kind: lease.WishPause, By: "op", Why: long + "x"}},
 		"twice":             {{Kind: lease.WishPause, By: "a"}, {Kind: lease.WishPause, By: "b"}},
@@ -84,6 +92,18 @@ func TestUntilIsCompared(t *testing.T) {
 	}
 }
 
+// TestAnEarlierVersionReadsAMove: it demands six fields and a kind of up to 64 bytes. It does not know the kind, so the
+// move has no effect there.
+func TestAnEarlierVersionReadsAMove(t *testing.T) {
+	w := lease.Wishes{Group: "g", WriteID: "w", List: []lease.Wish{
+		{Kind: lease.WishMove, Subject: "lock", To: "host-2", By: "op", Why: "host-1 is old", Generation: math.MaxInt64, Lasts: 24 * time.Hour},
+	}}
+	want := []string{"move:9223372036854775807:86400000\tlock\thost-2\t0\top\thost-1 is old"}
+	if got := lease.Encode(w)[attr.Wishes]; !reflect.DeepEqual(got, want) {
+		t.Errorf("stored as %q, want %q", got, want)
+	}
+}
+
 func TestWishesReadInAnIncident(t *testing.T) {
 	text := fullWishes().String()
 	for _, want := range []string{"wishes g/!wishes", `cordon "worker-1" by "op" (a noisy neighbour)`, `pin "shard 7" to "worker-4"`, "until 2096-10-02"} {
@@ -96,6 +116,8 @@ func TestWishesReadInAnIncident(t *testing.T) {
 // FuzzDecodeWishes: wishes are read as they could have been written, or not at all.
 func FuzzDecodeWishes(f *testing.F) {
 	f.Add("pause\t\t\t0\tme\twhy", "pin\ts\tw\t1000\tme\t")
+	f.Add("move:41:1000\ts\tw\t1000\tme\t", "move:041:1000\ts\tw\t0\tme\t")
+	f.Add("move:41:0\ts\tw\t1000\tme\t", "move:41:-1\ts\tw\t0\tme\t")
 	f.Add("telepathy\tx\ty\t-5\tme\t", "\t\t\t\t\t")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		comesBackOrIsMalformed(t, lease.Item{

@@ -193,6 +193,8 @@ func (r Row) swapped(old Row) string {
 		return "finish"
 	case !r.Owner.IsZero():
 		return "handover"
+	case r.Reserved.For != "":
+		return "release for another"
 	case !old.Owner.IsZero():
 		return "release"
 	case r.Checkpoint != old.Checkpoint || old.Finished:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -18,17 +17,19 @@ import (
 // workers, and on which no lease row depends.
 
 // kept makes a write that the store must accept, and returns the record that resulted.
-func kept[R lease.Record](b *bench, w lease.Write, err error) R {
-	b.Helper()
-	r, err := b.send(w, err)
-	if err != nil {
-		b.Fatalf("not stored: %v", err)
+func kept[R lease.Record](b *bench) func(lease.Write, error) R {
+	return func(w lease.Write, err error) R {
+		b.Helper()
+		r, err := b.send(w, err)
+		if err != nil {
+			b.Fatalf("not stored: %v", err)
+		}
+		of, ok := r.(R)
+		if !ok && w.Op != lease.OpDelete {
+			b.Fatalf("%v returned %v", w, r)
+		}
+		return of
 	}
-	of, ok := r.(R)
-	if !ok {
-		b.Fatalf("%v returned %v", w, r)
-	}
-	return of
 }
 
 func opening(name string) protocol.Opening {
@@ -50,8 +51,7 @@ func (b *bench) openPlan(p lease.Plan, name string) (lease.Write, error) {
 // plan creates an open plan.
 func (b *bench) plan(name string) lease.Plan {
 	b.Helper()
-	w, err := b.openPlan(lease.Plan{}, name)
-	return kept[lease.Plan](b, w, err)
+	return kept[lease.Plan](b)(b.openPlan(lease.Plan{}, name))
 }
 
 func (b *bench) closePlan(p lease.Plan) (lease.Write, error) {
@@ -68,13 +68,13 @@ func newTarget(name string, revision int64) lease.Target {
 
 func (b *bench) target(name string, revision int64) lease.Target {
 	b.Helper()
-	w, err := protocol.WriteTarget(lease.Target{}, newTarget(name, revision), b.stamp())
-	return kept[lease.Target](b, w, err)
+	return kept[lease.Target](b)(protocol.WriteTarget(lease.Target{}, newTarget(name, revision), b.stamp()))
 }
 
 func someWishes() []lease.Wish {
 	return []lease.Wish{
 		{Kind: lease.WishPin, Subject: shard, To: "a", By: "op", Why: "its cache is warm"},
+		{Kind: lease.WishMove, Subject: shard, To: "b", By: "op", Until: clock(), Generation: 41, Lasts: time.Minute},
 		{Kind: lease.WishPause, By: "op", Until: clock()},
 		{Kind: "of a newer version", Subject: "b", By: "op"},
 	}
@@ -82,8 +82,7 @@ func someWishes() []lease.Wish {
 
 func (b *bench) wishes(list []lease.Wish) lease.Wishes {
 	b.Helper()
-	w, err := protocol.SetWishes(lease.Wishes{Group: group}, list, b.stamp())
-	return kept[lease.Wishes](b, w, err)
+	return kept[lease.Wishes](b)(protocol.SetWishes(lease.Wishes{Group: group}, list, b.stamp()))
 }
 
 // adviceScenes are the writes of planners, watchers and operators.
@@ -120,17 +119,14 @@ func (b *bench) overtakeAdvice(k lease.Key) {
 	switch k.Kind {
 	case lease.KindPlan:
 		p, _ := now.(lease.Plan)
-		w, err := b.openPlan(p, "another")
-		kept[lease.Plan](b, w, err)
+		kept[lease.Plan](b)(b.openPlan(p, "another"))
 	case lease.KindTarget:
 		t, _ := now.(lease.Target)
-		w, err := protocol.WriteTarget(t, newTarget("b", 99), b.stamp())
-		kept[lease.Target](b, w, err)
+		kept[lease.Target](b)(protocol.WriteTarget(t, newTarget("b", 99), b.stamp()))
 	default:
 		old, _ := now.(lease.Wishes)
 		old.Group = group
-		w, err := protocol.SetWishes(old, nil, b.stamp())
-		kept[lease.Wishes](b, w, err)
+		kept[lease.Wishes](b)(protocol.SetWishes(old, nil, b.stamp()))
 	}
 }
 
@@ -167,8 +163,7 @@ func planAndWishesComeWithTheSeats(b *bench) {
 func groupIsOfOneKind(b *bench) {
 	plan, errPlan := b.openPlan(lease.Plan{}, "a")
 	late, errLate := protocol.BeginSessions(group, worker("late"), b.stamp())
-	w, err := protocol.BeginSessions(group, worker("b"), b.stamp())
-	sessions := kept[lease.Plan](b, w, err)
+	sessions := kept[lease.Plan](b)(protocol.BeginSessions(group, worker("b"), b.stamp()))
 	equal(b, "the record", b.list(lease.KindSeat), []lease.Record{sessions})
 	b.refuse(plan, errPlan)
 	if now := b.refuse(late, errLate); protocol.Decide(worker("late").Incarnation, late, now) != protocol.Stored {
@@ -186,11 +181,9 @@ func groupIsOfOneKind(b *bench) {
 func adviceComesBackAsStored(b *bench) {
 	plan := b.plan("a")
 	equal(b, "an open plan", b.look(plan.Key()), lease.Record(plan))
-	w, err := protocol.TickPlan(plan, true, b.stamp())
-	plan = kept[lease.Plan](b, w, err)
+	plan = kept[lease.Plan](b)(protocol.TickPlan(plan, true, b.stamp()))
 	equal(b, "a plan that ticked", b.look(plan.Key()), lease.Record(plan))
-	w, err = b.closePlan(plan)
-	plan = kept[lease.Plan](b, w, err)
+	plan = kept[lease.Plan](b)(b.closePlan(plan))
 	equal(b, "a finished plan", b.look(plan.Key()), lease.Record(plan))
 	equal(b, "its watchers, in order", plan.Watchers, finding().Watchers)
 
@@ -198,14 +191,12 @@ func adviceComesBackAsStored(b *bench) {
 	equal(b, "a target", b.look(target.Key()), lease.Record(target))
 	less := newTarget("b", 8)
 	less.Hold, less.Give = less.Hold[:1], nil
-	w, err = protocol.WriteTarget(target, less, b.stamp())
-	target = kept[lease.Target](b, w, err)
+	target = kept[lease.Target](b)(protocol.WriteTarget(target, less, b.stamp()))
 	equal(b, "a smaller target", b.look(target.Key()), lease.Record(target))
 
 	wishes := b.wishes(someWishes())
 	equal(b, "wishes", b.look(wishes.Key()), lease.Record(wishes))
-	w, err = protocol.SetWishes(wishes, nil, b.stamp())
-	wishes = kept[lease.Wishes](b, w, err)
+	wishes = kept[lease.Wishes](b)(protocol.SetWishes(wishes, nil, b.stamp()))
 	equal(b, "no wishes", b.look(wishes.Key()), lease.Record(wishes))
 
 	full := newSeat("c")
@@ -219,6 +210,7 @@ func adviceComesBackAsStored(b *bench) {
 		News:    []lease.News{{Kind: lease.NewsFinished, Shard: "a b"}, {Kind: "newer", Shard: "c"}},
 		Health:  lease.Health{Unwell: "no disk", UnwellSince: clock(), Trial: true, Silent: 2, SilentSince: clock(), NoSource: true},
 		Address: "10.0.0.7:7946",
+		Waits:   []lease.Wait{{Lease: "a b", Since: clock()}, {Lease: "c", Task: "run/7", Since: clock()}}, WaitsLeft: 5,
 	}, b.stamp()))
 	equal(b, "a seat with much to say", b.look(seat.Key()), lease.Record(seat))
 	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{}, b.stamp()))
@@ -236,8 +228,7 @@ func targetsAreListedByPage(b *bench) {
 		}
 		pages := whole.Split()
 		for i := range slices.Backward(pages) {
-			w, err := protocol.WriteTarget(lease.Target{}, pages[i], b.stamp())
-			pages[i] = kept[lease.Target](b, w, err)
+			pages[i] = kept[lease.Target](b)(protocol.WriteTarget(lease.Target{}, pages[i], b.stamp()))
 		}
 		for _, page := range pages {
 			want = append(want, page)
@@ -256,20 +247,7 @@ func onePlannerOpensARevision(b *bench) {
 	stored := func() (p lease.Plan) { p, _ = b.look(lease.Plan{Group: group}.Key()).(lease.Plan); return p }
 	for _, what := range []string{"the first revision", "the next"} {
 		before := stored()
-		var writes [8]lease.Write
-		for i := range writes {
-			w, err := b.openPlan(before, fmt.Sprint("w", i))
-			if err != nil {
-				b.Fatal(err)
-			}
-			writes[i] = w
-		}
-		var errs [len(writes)]error
-		var all sync.WaitGroup
-		for i := range writes {
-			all.Go(func() { _, errs[i] = b.store.Write(b.Context(), writes[i]) })
-		}
-		all.Wait()
+		writes, errs := b.race(func(i int) (lease.Write, error) { return b.openPlan(before, fmt.Sprint("w", i)) })
 		now, opened := stored(), 0
 		for i, err := range errs {
 			verdict, at := protocol.Settle(worker(fmt.Sprint("w", i)).Incarnation, writes[i], writes[i].Next, err)
@@ -295,10 +273,8 @@ func overtakenPlannerWritesNothing(b *bench) {
 	tick, errTick := protocol.TickPlan(mine, true, b.stamp())
 	drop, errDrop := protocol.DropTarget(old, mine.Revision)
 
-	w, err := b.openPlan(mine, "b")
-	theirs := kept[lease.Plan](b, w, err)
-	w, err = protocol.WriteTarget(old, newTarget("w", theirs.Revision), b.stamp())
-	target := kept[lease.Target](b, w, err)
+	theirs := kept[lease.Plan](b)(b.openPlan(mine, "b"))
+	target := kept[lease.Target](b)(protocol.WriteTarget(old, newTarget("w", theirs.Revision), b.stamp()))
 
 	for _, write := range []struct {
 		w   lease.Write
@@ -369,14 +345,13 @@ func badAdviceWritesNothing(b *bench) {
 // adviceIsNotShared: a caller can change the records that it passed or received.
 func adviceIsNotShared(b *bench) {
 	w, err := b.closePlan(b.plan("a"))
-	plan := kept[lease.Plan](b, w, err)
+	plan := kept[lease.Plan](b)(w, err)
 	w.Next.(lease.Plan).Watchers[0], plan.Watchers[1] = "changed", "changed"
 	b.list(lease.KindSeat)[0].(lease.Plan).Watchers[2] = "changed"
 	equal(b, "watchers", b.look(plan.Key()).(lease.Plan).Watchers, finding().Watchers)
 
 	whole := newTarget("a", 7)
-	w, err = protocol.WriteTarget(lease.Target{}, whole, b.stamp())
-	target := kept[lease.Target](b, w, err)
+	target := kept[lease.Target](b)(protocol.WriteTarget(lease.Target{}, whole, b.stamp()))
 	whole.Hold[1].Parents[0], target.Hold[1].Parents[1], target.Give[0].Shard = "changed", "changed", "changed"
 	b.list(lease.KindTarget)[0].(lease.Target).Hold[0].Shard = "changed"
 	equal(b, "names to hold", b.look(target.Key()).(lease.Target).Hold, newTarget("a", 7).Hold)

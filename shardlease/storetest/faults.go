@@ -31,6 +31,10 @@ func scenes() []scene {
 			r := b.named("a")
 			return protocol.Discard(r, hold(r), protocol.End{Reason: lease.ReasonReleased}, b.stamp())
 		}},
+		{"reserve", "a", func(b *bench) (lease.Write, error) {
+			r := b.named("a")
+			return protocol.Reserve(r, hold(r), reservation(), "op", protocol.End{Reason: lease.ReasonDrainTimeout}, b.stamp())
+		}},
 		{"revive held", "a", func(b *bench) (lease.Write, error) {
 			return protocol.ReviveHeld(b.discarded("b"), worker("a"), b.stamp())
 		}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,23 +69,31 @@ func (b *bench) send(w lease.Write, err error) (lease.Record, error) {
 // put makes a write that the store must accept.
 func (b *bench) put(w lease.Write, err error) lease.Row {
 	b.Helper()
-	r, err := b.send(w, err)
-	if err != nil {
-		b.Fatalf("not stored: %v", err)
-	}
-	row, _ := r.(lease.Row)
-	return row
+	return kept[lease.Row](b)(w, err)
 }
 
 // putSeat makes a write of a seat that the store must accept.
 func (b *bench) putSeat(w lease.Write, err error) lease.Seat {
 	b.Helper()
-	r, err := b.send(w, err)
-	if err != nil {
-		b.Fatalf("not stored: %v", err)
+	return kept[lease.Seat](b)(w, err)
+}
+
+// race makes eight writes at once.
+func (b *bench) race(make func(i int) (lease.Write, error)) (writes [8]lease.Write, errs [8]error) {
+	b.Helper()
+	for i := range writes {
+		w, err := make(i)
+		if err != nil {
+			b.Fatalf("no such write: %v", err)
+		}
+		writes[i] = w
 	}
-	seat, _ := r.(lease.Seat)
-	return seat
+	var all sync.WaitGroup
+	for i := range writes {
+		all.Go(func() { _, errs[i] = b.store.Write(b.Context(), writes[i]) })
+	}
+	all.Wait()
+	return writes, errs
 }
 
 // refuse makes a write that the store must refuse without a change.

@@ -18,6 +18,8 @@ import (
 // unknown. A Put that was not answered must not take effect after a later Put has been answered.
 type Register interface {
 	Put(ctx context.Context, name string, generation int64, value string) error
+	// Raise is a Put of the value that is there.
+	Raise(ctx context.Context, name string, generation int64) error
 	Get(ctx context.Context, name string) (lease.Guarded, error)
 }
 
@@ -28,6 +30,7 @@ func RunRegister(t *testing.T, open func(t *testing.T) Register) {
 		run  func(t *testing.T, r Register)
 	}{
 		{"LowerGenerationIsRefused", lowerGenerationIsRefused},
+		{"RaisedValueStays", raisedValueStays},
 		{"NamesAreApart", namesAreApart},
 		{"OneOfManyGenerationsStays", oneOfManyGenerationsStays},
 		{"WhatCannotBeKeptIsNotWritten", whatCannotBeKept},
@@ -61,6 +64,31 @@ func lowerGenerationIsRefused(t *testing.T, r Register) {
 			t.Errorf("generation %d after %d: %v", put.generation, put.observed, err)
 		}
 		holds(t, r, "shard", before.Generation, before.Value)
+	}
+}
+
+// raisedValueStays: a raise keeps the value, and from then on a lower generation is refused. A value that was never
+// written is raised too.
+func raisedValueStays(t *testing.T, r Register) {
+	for name, value := range map[string]string{"written": "a", "never": ""} {
+		if value != "" {
+			if err := r.Put(t.Context(), name, 7, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, generation := range []int64{8, 8} {
+			if err := r.Raise(t.Context(), name, generation); err != nil {
+				t.Fatal(err)
+			}
+			holds(t, r, name, 8, value)
+		}
+		for what, err := range map[string]error{"Put": r.Put(t.Context(), name, 7, "late"), "Raise": r.Raise(t.Context(), name, 7)} {
+			stale, ok := errors.AsType[*checkpoint.StaleError](err)
+			if !ok || stale.Mine != 7 || stale.Observed != 8 {
+				t.Errorf("%s under 7 after a raise to 8: %v", what, err)
+			}
+		}
+		holds(t, r, name, 8, value)
 	}
 }
 

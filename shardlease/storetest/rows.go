@@ -30,20 +30,9 @@ func missingRowIsNotCreated(b *bench) {
 }
 
 func twoCreatorsMakeOneRow(b *bench) {
-	var writes [8]lease.Write
-	for i := range writes {
-		w, err := protocol.Begin(group, shard, nil, fmt.Sprint("w", i), b.stamp())
-		if err != nil {
-			b.Fatal(err)
-		}
-		writes[i] = w
-	}
-	var errs [len(writes)]error
-	var all sync.WaitGroup
-	for i := range writes {
-		all.Go(func() { _, errs[i] = b.store.Write(b.Context(), writes[i]) })
-	}
-	all.Wait()
+	_, errs := b.race(func(i int) (lease.Write, error) {
+		return protocol.Begin(group, shard, nil, fmt.Sprint("w", i), b.stamp())
+	})
 	row, made := b.row(), 0
 	for _, err := range errs {
 		refused, ok := errors.AsType[*lease.RefusedError](err)

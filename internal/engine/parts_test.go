@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestCloneKeepsItsFeed: what a clone learns of the source does not change the engine from which it was made.
+func TestCloneKeepsItsFeed(t *testing.T) {
+	e := New(Config{Group: "g", Name: "a", TTL: 10 * time.Second}, Moment{Mono: 1})
+	e.feed.shards = []sourced{{Shard: Shard{Name: "s1"}}, {Shard: Shard{Name: "s2"}}}
+	c := e.Clone()
+	c.feed.bar("s1")
+	if !c.feed.bars(&c.turn, "s1") {
+		t.Error("the clone does not bar s1")
+	}
+	if e.feed.bars(&e.turn, "s1") {
+		t.Error("the original bars s1")
+	}
+	c.feed.only(func(name string) bool { return name == "s2" })
+	if e.feed.find("s1") == nil {
+		t.Errorf("the original has lost s1: %+v", e.feed.shards)
+	}
+}
+
+// TestWhoseFault: a shard is at fault after so many failures under two workers that are well, or
+// where no other worker could try. Failures under a worker that is unwell do not count, and those
+// of workers that have gone do.
+func TestWhoseFault(t *testing.T) {
+	const most = 3
+	for _, tc := range []struct {
+		name   string
+		failed string // the workers under which it has failed, a letter each
+		dead   string // its last owner, which has died
+		well   string
+		unwell string
+		want   bool
+	}{
+		{"not often enough", "ab", "", "ab", "", false},
+		{"under one worker, and there are others", "aaaaa", "", "ab", "", false},
+		{"under two workers", "aab", "", "abc", "", true},
+		{"under the only worker", "aaa", "", "a", "", true},
+		{"under the only worker that is well", "aaa", "", "a", "x", true},
+		{"under a worker that has gone, and another could try", "ccc", "", "a", "", false},
+		{"under a worker that has gone, and another", "cca", "", "ab", "", true},
+		{"the unwell worker's failures do not count", "xxa", "", "ab", "x", false},
+		{"nor make they two of one", "aaaax", "", "ab", "x", false},
+		{"enough beside them", "xaxbxa", "", "ab", "x", true},
+		{"every worker is unwell", "xyxyxy", "", "", "xy", false},
+		{"every worker that lives is unwell", "ccdd", "", "", "xy", false},
+		{"a death is one more failure", "aa", "b", "ac", "", true},
+		{"a death alone is not enough", "a", "b", "ac", "", false},
+		{"deaths under one worker", "bbb", "b", "ac", "", false},
+	} {
+		r := fixture.Free(t)
+		for _, by := range tc.failed {
+			r = fixture.Next(t)(protocol.Claim(r, fixture.Worker(string(by)), fixture.Stamp()))
+			r = fixture.Next(t)(protocol.Release(r, fixture.Hold(r), protocol.End{Reason: lease.ReasonFailed}, fixture.Stamp()))
+		}
+		if tc.dead != "" {
+			r = fixture.Next(t)(protocol.Claim(r, fixture.Worker(tc.dead), fixture.Stamp()))
+		}
+		var seats []lease.Seat
+		for _, name := range tc.well + tc.unwell {
+			of := fixture.Worker(string(name))
+			seats = append(seats, lease.Seat{Incarnation: of.Incarnation, Name: of.Name, Beat: 1})
+		}
+		for i := range tc.unwell {
+			seats[len(tc.well)+i].Health.Unwell = "sick"
+		}
+		if got := atFault(r, tc.dead != "", seats, most); got != tc.want {
+			t.Errorf("%s: at fault: %v", tc.name, got)
+		}
+	}
+}
+
+// TestWhatAReasonTellsTheOwner: for each reason for which the next generation began, why the tenure ended whose owner had
+// not noticed, and which write of the owner can only have been its own.
+func TestWhatAReasonTellsTheOwner(t *testing.T) {
+	type told struct {
+		cause event.Cause
+		mine  doing
+	}
+	fenced := told{event.CauseFenced, 0}
+	all := map[lease.Reason]told{
+		lease.ReasonInitial: fenced, lease.ReasonExpired: fenced, lease.ReasonDrainTimeout: fenced, lease.ReasonStalled: fenced,
+		lease.ReasonFailed: fenced, lease.ReasonAdopted: fenced, lease.ReasonRemoved: fenced, lease.ReasonUnlisted: fenced,
+		lease.ReasonHandoff: {event.CauseHandedOff, 0}, lease.ReasonForced: {event.CauseForced, 0},
+		lease.ReasonReleased: {event.CauseFenced, givingUp}, lease.ReasonFinished: {event.CauseFenced, ending},
+	}
+	for _, reason := range fixture.Kinds[lease.Reason](t) {
+		want, known := all[reason]
+		if !known {
+			t.Errorf("the test does not know what the reason %q tells the owner: see overtaken and landed", reason)
+			continue
+		}
+		row := fixture.Held(t, "a")
+		mine := row.Generation
+		row.Generation++
+		row.Last = lease.Transfer{Generation: row.Generation, Reason: reason}
+		if got := overtaken(row, mine); got != want.cause {
+			t.Errorf("%s: the cause is %v, want %v", reason, got, want.cause)
+		}
+		for _, what := range []doing{givingUp, ending, claiming} {
+			if got := landed(row, mine, what); got != (what == want.mine) {
+				t.Errorf("%s: landed is %t for the doing %v", reason, got, what)
+			}
+		}
+	}
+}
+
+// TestListedOwners: a worker of a large fleet that has to know of many owners lists the seats once. Like a
+// read of one seat, the listing counts for rows that were read before it was sent, and for no others.
+func TestListedOwners(t *testing.T) {
+	turn := &turn{cfg: Config{Group: "orders"}, beat: time.Second, large: true, step: 1, now: Moment{Mono: 1}}
+	seat := func(inc lease.Incarnation) lease.Seat { return lease.Seat{Incarnation: inc, Beat: 1} }
+	o, asked := owners{}, []lease.Incarnation{"a", "b", "c", "d"}
+	ask := func(since order, want ...ownerState) {
+		t.Helper()
+		for i, inc := range asked {
+			if state, _ := o.owner(turn, inc, since); state != want[i] {
+				t.Errorf("%s is %v, want %v", inc, state, want[i])
+			}
+		}
+	}
+	ask(1, asking, asking, asking, asking)
+	if !o.keep(turn, false, 12) || len(turn.out) > 0 {
+		t.Errorf("four owners of twelve workers are asked for one by one: %v", turn.out)
+	}
+	unreadable := []Unreadable{{Key: lease.Key{Kind: lease.KindSeat, Name: "d"}}}
+	show := func(begun order, part bool) {
+		turn.step, turn.now.Mono = turn.step+1, turn.now.Mono+1
+		if !o.saw(turn, sighting{seats: []lease.Seat{seat("a"), {Incarnation: "c"}}, unreadable: unreadable, begun: begun}, part) {
+			t.Error("the listing was wanted by nobody")
+		}
+	}
+	show(1, true)
+	ask(1, asking, asking, asking, asking)
+	o.keep(turn, false, 12)
+	show(1, false)
+	ask(1, alive, gone, gone, alive) // an unconfirmed seat is none
+	ask(2, alive, asking, asking, alive)
+	if o.keep(turn, false, 12) || len(turn.out) != 2 {
+		t.Errorf("two owners are not asked for one by one: %v", turn.out)
+	}
+}
+
+// TestFewOwners: a worker that lists the seats anyway, one of a small fleet, and one that asks for a few owners
+// read the seats one by one.
+func TestFewOwners(t *testing.T) {
+	for _, c := range []struct {
+		large, watching bool
+		members         int64
+	}{{false, false, 4}, {true, true, 12}, {true, false, 24}} {
+		turn, o := &turn{cfg: Config{Group: "orders"}, beat: time.Second, large: c.large, step: 1, now: Moment{Mono: 1}}, owners{}
+		for _, inc := range []lease.Incarnation{"a", "b", "c", "d"} {
+			o.owner(turn, inc, 1)
+		}
+		if o.keep(turn, c.watching, c.members) || len(turn.out) != 4 {
+			t.Errorf("%+v: %v", c, turn.out)
+		}
+	}
+}
+
+// TestPaceOfAudits: an audit of more rows than fit into a minute at 50 read units a second takes 30.
+func TestPaceOfAudits(t *testing.T) {
+	for rows, want := range map[int64]time.Duration{0: auditPause, 24_000: auditPause, 24_001: longAudit} {
+		if got := auditRest(rows); got != want {
+			t.Errorf("an audit of %d rows rests for %v, want %v", rows, got, want)
+		}
+		var w sweep
+		turn := &turn{cfg: Config{Group: "orders"}, step: 1, now: Moment{Mono: 1}}
+		w.begin(turn, lease.Plan{Finding: lease.Finding{Shards: rows}})
+		w.page.answered(turn, 0, 1, nil)
+		w.saw(turn, Listed{Records: make([]lease.Record, 0)})
+		if next := w.over(); next.page.next != turn.now.Mono.Add(want) || next.on {
+			t.Errorf("after an audit of %d rows the next one begins at %v", rows, next.page.next)
+		}
+	}
+}
+
+// TestReadsThatWaitAreNoFault: reads that have only waited for their turn show nothing. Otherwise each worker of a fleet
+// that starts on a slow machine would list all rows, to find out whether it can read.
+func TestReadsThatWaitAreNoFault(t *testing.T) {
+	f, turn := noUnread(), &turn{cfg: Config{TTL: 10 * time.Second}, beat: 10 * time.Second / 3, now: Moment{Mono: 1}}
+	for _, c := range []struct {
+		err   error
+		fails bool
+	}{{&lease.QueuedError{}, false}, {errors.New("no answer"), true}, {&lease.QueuedError{}, true}, {nil, false}} {
+		f.got(turn, lease.KindLease, c.err)
+		if fails := f.singles[lease.KindLease] > 0; fails != c.fails {
+			t.Errorf("after %v reads fail: %v", c.err, fails)
+		}
+	}
+}
+
+// TestNoRequestWhileReadsFail: a worker requests no shard while reads of its row fail, and reads the row again. It does if
+// a listing has shown the row since.
+func TestNoRequestWhileReadsFail(t *testing.T) {
+	for _, c := range []struct {
+		unread, listed Instant
+		requests       bool
+	}{{0, 0, true}, {2, 0, false}, {2, 1, false}, {2, 3, true}} {
+		s, turn := newShard("orders-0", "orders", "me"), &turn{cfg: Config{Handoff: rebalance.Eager}, step: 1, now: Moment{Mono: 4}}
+		s.row.known, s.row.unread, s.row.listed = true, c.unread, c.listed
+		ask := s.incoming(turn, member{room: true}, lease.Seat{})
+		if reads := len(turn.out) == 1; (ask != nil) != c.requests || reads == c.requests {
+			t.Errorf("reads fail since %d, listed at %d: it requests the shard: %v; outputs: %v", c.unread, c.listed, ask != nil, turn.out)
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The fences of the systems that handlers change (Config.Targets). A takeover fences the earlier owner in the table.
+// A sink that compares generations learns the new one only when somebody raises its fence: the shell does so when a
+// tenure begins.
+//
+//	start → unraised → raised
+//	            |→ for a heartbeat interval: the fault begins; if raises failed, the seat names the target
+//	               → another worker has been well for raisePatience: the tenure is released, and this worker is away
+//	               → a raise passes, or no other worker is well: back
+//
+// The shell makes the raises, and repeats them until they pass or the tenure ends. The engine decides what a tenure that
+// is not raised means for the worker: whether the next plan should give it nothing, and whether the tenure stays.
+//
+// A target that is down for all workers must not move shards: every move costs a generation, and helps nobody. So a
+// worker that has seen the seat of another name a target raises the fences of a shard that it holds again, which changes
+// nothing, and finds out by that whether it could help.
+//
+// Called by shard.start for the kind of a start; by the spines: raised and unraised with what the shell reports, keep in
+// each step, says before each heartbeat; by a shard of a worker before it is claimed: from.
+//
+// Nothing is written here. The seat says what fails with a heartbeat, and the release is one of give.go. A crash forgets
+// both: the next owner raises the fences for its own generation.
+//
+// Invariant: the handler of a tenure is called before the fences are raised only if the shard was taken over by an
+// offer that was accepted: the former owner lives, and has consented.
+// Invariant: a tenure is given up because of a raise only if another worker is well, so that no worker gives up a shard
+// for a target that fails for all.
+// Invariant: a tenure that is given up because of a raise is no failed attempt.
+
+// A Raise is what has to be raised for a tenure, and when.
+type Raise uint8
+
+const (
+	RaiseNothing Raise = iota // there is no target
+	RaiseFirst                // before the handler is called
+	RaiseBeside               // while the handler runs, except targets that are raised before in any case
+)
+
+// How long raises may fail before a worker gives a tenure up: the others may need a heartbeat interval to see that,
+// another to find out whether their own raises pass, and this worker one to see what their seats say then.
+func raisePatience(t *turn) time.Duration { return t.cfg.TTL + t.beat }
+
+var errUnraised = errors.New("the fences of these shards are not raised yet: the raises have not returned, or wait for their turn")
+
+// A raising is how far the fences of one tenure are raised.
+type raising struct {
+	on     bool   // not all are
+	waits  bool   // the handler is not called before they are
+	failed bool   // a raise has failed, or has not answered for a heartbeat interval
+	stale  bool   // a target has a higher fence: no worker could raise it for this shard
+	out    string // why the tenure is given up; empty: it is not
+}
+
+// raises returns how the fences of a new tenure are raised. last is how the shard has changed hands.
+func raises(t *turn, last lease.Transfer) Raise {
+	switch {
+	case !t.cfg.Targets:
+		return RaiseNothing
+	case consented(last):
+		return RaiseBeside
+	}
+	return RaiseFirst
+}
+
+// consented reports whether the owner before had offered the shard to this worker: it lives, its handler ends in a moment,
+// and raising first would make a gap. An owner that hands a shard over by itself has ended its handler already.
+func consented(last lease.Transfer) bool {
+	return last.Reason == lease.ReasonHandoff && last.Mode == rebalance.Cooperative && last.By != last.From
+}
+
+// A raiser is what this worker knows of its raises.
+type raiser struct {
+	fault
+	target  string  // the one that the seat names
+	cause   error   // the error of the last raise that failed
+	broken  bool    // raises fail although no tenure waits for one: of a check, or of tenures that were given up
+	away    bool    // it has given up tenures, and leaves shards to others
+	rests   int64   // how often, since a raise has passed
+	until   Instant // until then it tries no shard
+	able    Instant // since when another worker has been well, while this one has the fault; 0: none is
+	next    Instant // when to look again
+	failing wall    // since when raises fail, for people; 0: they do not
+	beside  bool    // handlers run before their fences are raised
+
+	check Tenure  // the tenure whose fences are raised again; zero: none
+	asked Instant // when that was last asked for
+}
+
+func newRaiser() raiser { return raiser{fault: fault{kind: event.Raising}} }
+
+// raised takes the report that the fences of a tenure are raised. s is its shard; nil: the tenure is over.
+func (f *raiser) raised(t *turn, s *shard, in Raised) {
+	if in.All {
+		f.broken, f.away, f.rests, f.check = false, false, 0, Tenure{}
+	}
+	if f.next = t.now.Mono; s == nil {
+		return
+	}
+	of := &s.t.raise
+	if of.waits { // only now the handler can show progress
+		s.t.marks.pulse = t.now.Mono
+	}
+	if of.on, of.waits = !in.All, false; in.All {
+		of.failed, of.stale = false, false
+	}
+}
+
+// unraised takes the report that a raise fails. s is the shard of the tenure; nil: the tenure is over.
+func (f *raiser) unraised(t *turn, s *shard, in Unraised) {
+	if !f.on || f.failing == 0 { // another name would be another state of health
+		f.target = in.Target
+	}
+	f.cause, f.next = fmt.Errorf("%s%s: %w", protocol.Unraised, in.Target, in.Err), t.now.Mono
+	switch {
+	case s == nil:
+	case s.t.raise.on:
+		s.t.raise.failed, s.t.raise.stale = true, errors.Is(in.Err, checkpoint.ErrStale)
+	case f.check == in.Tenure:
+		f.broken = true
+	}
+}
+
+// A helper is what a worker knows of others that may have its shards. A session knows none.
+type helper interface {
+	able(t *turn) bool // another worker is well, and so can raise its fences
+	calls() bool       // another worker cannot raise a fence
+}
+
+// keep looks at the tenures whose fences are not raised, and reports whether it has given some up. others is nil in a
+// session.
+func (f *raiser) keep(t *turn, l *shards, others helper) (gave bool) {
+	if !t.cfg.Targets || t.before(f.next) {
+		return false
+	}
+	f.next = t.now.Mono.Add(t.beat)
+	first, failed := Never, f.broken
+	f.beside = false
+	n := f.concerns(l.all, func(s *shard) bool {
+		if s.t == nil || !s.t.raise.on {
+			return false
+		}
+		if at := s.t.began.Add(t.beat); t.now.Mono < at {
+			f.next = min(f.next, at)
+			return false
+		}
+		first, failed = min(first, s.t.began), failed || s.t.raise.failed
+		f.beside = f.beside || !s.t.raise.waits
+		return true
+	})
+	switch {
+	case n > 0 || f.broken:
+		err := errUnraised
+		if failed {
+			err = f.cause
+		}
+		if f.failing == 0 && failed {
+			f.failing = t.wall()
+		}
+		f.fault.raise(t, min(first, t.now.Mono), "", err)
+		f.next = min(f.next, t.now.Mono.Add(t.beat/8))
+	default:
+		f.lower(t)
+		f.away, f.able, f.until = false, 0, 0
+	}
+	if !failed {
+		f.failing = 0
+	}
+	if others != nil {
+		gave = f.help(t, l, others, failed)
+	}
+	t.at(f.next)
+	return gave
+}
+
+// help decides whether others are to have the shards of this worker, and whether it has to find out if its own raises
+// pass. It reports whether tenures were given up.
+func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool) {
+	switch able := f.on && failed && others.able(t); {
+	case !able:
+		if f.able = 0; f.away { // nobody could help: the shards are this worker's as well as any other's
+			f.away = false
+			l.tendAll(t)
+		}
+	case f.able == 0:
+		f.able = t.now.Mono
+	case t.now.Mono >= f.able.Add(raisePatience(t)):
+		gave = f.giveUp(t, l)
+	}
+	if f.check != (Tenure{}) && l.present(f.check) == nil {
+		f.check = Tenure{}
+	}
+	if f.check != (Tenure{}) || !f.broken && (f.on || !others.calls()) || f.asked > 0 && t.before(f.asked.Add(t.beat)) {
+		return gave
+	}
+	for _, s := range l.all {
+		if s.t != nil && !s.t.raise.on && !s.t.wind.draining && !s.t.wind.over() {
+			f.check, f.asked = s.t.id(&s.row), t.now.Mono
+			t.do(RaiseAgain{Tenure: f.check})
+			break
+		}
+	}
+	return gave
+}
+
+// giveUp ends the tenures whose raises have failed for raisePatience. windDown drains them.
+func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
+	for _, s := range l.all {
+		if s.t == nil || s.t.raise.out != "" || !s.t.raise.failed || s.t.raise.stale || s.t.wind.draining ||
+			t.now.Mono < s.t.began.Add(t.beat+raisePatience(t)) {
+			continue
+		}
+		gave = true
+		s.t.raise.out, s.wake = protocol.Unraised+f.target, t.now.Mono
+		l.due = t.now.Mono
+	}
+	if gave {
+		f.broken, f.away = true, true
+		f.rests++
+		f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+	}
+	return gave
+}
+
+// from returns from when this worker may claim a shard; 0: now. A worker that is away tries one shard after each rest, if
+// it has none by which it could find out whether its raises pass.
+func (f *raiser) from(t *turn, l *shards) Instant {
+	switch {
+	case !f.away:
+		return 0
+	case l.held() > 0 || slices.ContainsFunc(l.all, func(s *shard) bool { return s.write.doing == claiming }):
+		return t.now.Mono.Add(t.beat)
+	case t.now.Mono < f.until:
+		return f.until
+	}
+	return 0
+}
+
+// declines reports whether this worker leaves all shards that it does not hold to others at present.
+func (f *raiser) declines(t *turn) bool { return f.away && t.now.Mono < f.until }
+
+// says adds to what the seat says of the health of this worker, unless it is unwell for another reason.
+func (f *raiser) says(t *turn, says *lease.Health) {
+	if !f.on || f.failing == 0 || says.Unwell != "" {
+		return
+	}
+	says.Unwell, says.UnwellSince, says.Trial = protocol.Unraised+f.target, f.failing.time(), f.away && !f.declines(t)
+	if f.beside {
+		says.Unwell += protocol.RunsUnraised
+	}
+}
+
+// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers.
+func (f *fleet) able(t *turn) bool {
+	if f.watching() {
+		return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) })
+	}
+	able := false
+	for _, inc := range f.watch.plan.Watchers {
+		f.owners.look(t, inc, t.beat)
+		of := f.owners.find(inc) // as last read, also while it is read again
+		able = able || of != nil && of.state == alive && fit(of.seat)
+	}
+	return able
+}
+
+// calls reports whether another worker cannot raise a fence, as far as this one lists the seats.
+func (f *fleet) calls() bool {
+	return f.watching() && slices.ContainsFunc(f.peers.all, func(p peer) bool {
+		return !p.unreadable && protocol.CannotRaise(p.seat.Health)
+	})
+}
+
+// unraised counts the tenures whose fences are not raised.
+func (l *shards) unraised() (n int) {
+	for _, s := range l.all {
+		if s.t != nil && s.t.raise.on {
+			n++
+		}
+	}
+	return n
+}

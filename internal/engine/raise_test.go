@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// TestHandOverRaisesFirst: the fences are raised beside the handler only if the owner has offered the shard and this worker
+// has taken it. If the owner has handed it over by itself, in whatever mode, its handler has ended already.
+func TestHandOverRaisesFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		last lease.Transfer
+		want Raise
+	}{
+		{"claimed", lease.Transfer{Reason: lease.ReasonReleased, By: "b"}, RaiseFirst},
+		{"recovered", lease.Transfer{Reason: lease.ReasonExpired, From: "a", By: "b"}, RaiseFirst},
+		{"seized", lease.Transfer{Reason: lease.ReasonDrainTimeout, From: "a", By: "b", Mode: rebalance.Eager}, RaiseFirst},
+		{"eager", lease.Transfer{Reason: lease.ReasonHandoff, From: "a", By: "a", Mode: rebalance.Eager}, RaiseFirst},
+		{"taken", lease.Transfer{Reason: lease.ReasonHandoff, From: "a", By: "b", Mode: rebalance.Cooperative}, RaiseBeside},
+		{"handed over in a cooperative move", lease.Transfer{Reason: lease.ReasonHandoff, From: "a", By: "a", Mode: rebalance.Cooperative}, RaiseFirst},
+	} {
+		if got := raises(&turn{cfg: Config{Targets: true}}, tc.last); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+		if got := raises(&turn{}, tc.last); got != RaiseNothing {
+			t.Errorf("%s, without a target: %v", tc.name, got)
+		}
+	}
+}
