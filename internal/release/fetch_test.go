@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -63,13 +62,12 @@ func TestNestedModulesCanBeFetched(t *testing.T) {
 			}
 			p.addRoot(t, version)
 			p.add(t, path.Join(root, dir), "v0.0.1", r.present(t, dir))
-			out, err := outsider(t, dir, env)
-			switch {
+			switch err := outsider(t, dir, env); {
 			case err == nil:
 			case r.waits(t, dir, main):
 				t.Skipf("%s uses what the root module does not have on main yet; when it has: go run ./internal/release require", dir)
 			default:
-				t.Errorf("a program cannot fetch %s, which requires %s: go run ./internal/release require\n%s", dir, version, out)
+				t.Errorf("a program cannot fetch %s, which requires %s: go run ./internal/release require\n%v", dir, version, err)
 			}
 		})
 	}
@@ -99,7 +97,7 @@ func (r repository) revision(version string) string {
 
 // outsider builds a program in a module that requires only the nested module. The program imports the nested module; if
 // that is a command, the command itself is the program.
-func outsider(t *testing.T, dir string, env []string) (string, error) {
+func outsider(t *testing.T, dir string, env []string) error {
 	t.Helper()
 	module, here := path.Join(root, dir), t.TempDir()
 	put(t, filepath.Join(here, "go.mod"), "module example.com/outsider\n\ngo 1.26.7\n\nrequire "+module+" v0.0.1\n")
@@ -108,10 +106,8 @@ func outsider(t *testing.T, dir string, env []string) (string, error) {
 		put(t, filepath.Join(here, "main.go"), "package main\n\nimport _ \""+module+"\"\n\nfunc main() {}\n")
 		target = "."
 	}
-	cmd := exec.Command("go", "build", "-o", os.DevNull, target)
-	cmd.Dir, cmd.Env = here, env
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	_, err := goCommand(here, env, "build", "-o", os.DevNull, target)
+	return err
 }
 
 // waits reports whether a nested module does not compile against the newest commit of main either.
@@ -124,7 +120,7 @@ func (r repository) waits(t *testing.T, dir, main string) bool {
 	return r.compiles(dir, tree) != nil
 }
 
-// present returns the files of a nested module as they are in the working tree.
+// present returns the files of a folder as they are in the working tree.
 func (r repository) present(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -171,16 +167,21 @@ func (p proxy) addRoot(t *testing.T, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.add(t, root, version, withoutNested(files))
+}
+
+// withoutNested returns the files that are in no nested module.
+func withoutNested(files map[string][]byte) map[string][]byte {
 	own := maps.Clone(files)
 	maps.DeleteFunc(own, func(name string, _ []byte) bool {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 			if files[dir+"/go.mod"] != nil {
-				return true // of a nested module
+				return true
 			}
 		}
 		return false
 	})
-	p.add(t, root, version, own)
+	return own
 }
 
 // add publishes a module with these files.

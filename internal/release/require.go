@@ -15,7 +15,7 @@ import (
 const root = "github.com/shardlease/shardlease-go"
 
 // forUsers are the folders of the nested modules that users import or install. Nobody fetches the other nested modules.
-var forUsers = []string{"shardlease/cmd/shardlease", "shardlease/fencegrpc", "shardlease/fences3"}
+var forUsers = []string{"shardlease/cmd/shardlease", "shardlease/fencegrpc", "shardlease/fences3", "shardlease/kinesis"}
 
 // depth is how many commits are tried. A module that compiles against none of them needs a change of the root module
 // that is not on main yet.
@@ -165,8 +165,13 @@ func (r repository) compiles(dir, tree string) error {
 
 // inModule runs the go command in a module, without the workspace.
 func (r repository) inModule(dir string, args ...string) (string, error) {
+	return goCommand(filepath.Join(r.dir, dir), append(os.Environ(), "GOWORK=off"), args...)
+}
+
+// goCommand runs the go command in a folder. Its error has what the command says about it.
+func goCommand(dir string, env []string, args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = filepath.Join(r.dir, dir), append(os.Environ(), "GOWORK=off")
+	cmd.Dir, cmd.Env = dir, env
 	var problems strings.Builder
 	cmd.Stderr = &problems
 	out, err := cmd.Output()

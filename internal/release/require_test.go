@@ -20,7 +20,7 @@ func TestRequire(t *testing.T) {
 		r.write(t, "lease/lease.go", source("lease", exports))
 		commits[exports] = r.must(t, "rev-parse", "HEAD")
 	}
-	uses := map[string]string{"shardlease/cmd/shardlease": "A", "shardlease/fencegrpc": "A", "shardlease/fences3": "B", "examples/e": "C"}
+	uses := map[string]string{"shardlease/cmd/shardlease": "A", "shardlease/fencegrpc": "A", "shardlease/fences3": "B", "shardlease/kinesis": "A", "examples/e": "C"}
 	for dir, name := range uses {
 		r.module(t, dir, name)
 	}
@@ -28,7 +28,7 @@ func TestRequire(t *testing.T) {
 
 	r.requires(t, commits["B"], map[string]string{
 		"shardlease/cmd/shardlease": commits["A B"], "shardlease/fencegrpc": commits["A B"],
-		"shardlease/fences3": commits["B"], "examples/e": commits["B"], "alone": "",
+		"shardlease/fences3": commits["B"], "shardlease/kinesis": commits["A B"], "examples/e": commits["B"], "alone": "",
 	})
 	r.module(t, "shardlease/fences3", "A")
 	r.requires(t, commits["A"], map[string]string{"shardlease/fencegrpc": commits["A"], "shardlease/fences3": commits["A"], "examples/e": commits["A"]})

@@ -19,11 +19,12 @@ const (
 	govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 )
 
-// The path of the root module, and the folders of its largest neighbours.
+// The path of the root module, and the folders of other modules.
 const (
 	root        = "github.com/shardlease/shardlease-go"
 	integration = "integration"
 	program     = "shardlease/cmd/shardlease"
+	kinesis     = "shardlease/kinesis"
 )
 
 // The packages of the long suites.
@@ -35,6 +36,7 @@ const (
 	largeFleets = "./internal/proof/scale"
 	broken      = "./internal/proof/mutants"
 	releases    = "./internal/release"
+	judged      = "./shardlease/kinesis/internal/endtoend"
 	histories   = "./integration/histories"
 	processes   = "./integration/processes"
 	onDynamoDB  = "./integration/store"
@@ -93,6 +95,8 @@ func proof([]string) []step {
 			simulator, "-run", "Rounds", "-sim.commits", "1000000", "-sim.each", "100", "-timeout", "20m", "-v"),
 		test("fleets of 100 workers, held to their bounds", results, 12,
 			largeFleets, "-run", "TestBounds", "-scale.sizes", "10000x100", "-v"),
+		sample("the consumer of Kinesis end to end, in memory, 10,000 records", `records|FAIL|^ok`,
+			judged, "-run", "TestEndToEnd", "-endtoend.records", "10000", "-v"),
 		test("mutants", only(`mutants killed|FAIL|^ok|does not`), 0, broken, "-mutants", "-v", "-timeout", "20m"),
 	}
 }
@@ -101,14 +105,14 @@ func proof([]string) []step {
 // detector for the other modules: integration tests code that other packages test too, and the rest, which have few
 // goroutines of their own, take minutes to compile for it. The tests of the command need a terminal, so they are in servers.
 func source(modules []string) []step {
-	examples := []string{"examples/dynamodbstreams", "examples/kinesis"}
+	consumers := []string{"examples/dynamodbstreams", "examples/kinesis", kinesis}
 	others := slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
-		return slices.Contains(append(examples, ".", integration, program), dir)
+		return slices.Contains(append(consumers, ".", integration, program), dir)
 	})
 	return append(checks(modules),
 		vulnerabilities(modules), versions,
 		inEach("race detector, shuffled: the root module", []string{"."}, raceModule),
-		inEach("race detector, shuffled: the consumers", examples, raceModule),
+		inEach("race detector, shuffled: the consumers", consumers, raceModule),
 		each("go test: the other small modules", others, "go", "test", "-vet=off", "./..."), // vetted in checks
 	)
 }
@@ -122,6 +126,10 @@ func servers([]string) []step {
 			each("go test: "+program, []string{program}, "go", "test", "-count=1", "-vet=off", "./..."),
 			consumers(streams[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
 		),
+		{"the consumer of Kinesis end to end, on kinesis-local", func(out io.Writer) error {
+			return suite(out, command{dir: "examples/kinesis", own: true, show: results, last: 12, args: []string{
+				"./run-local", "go", "-C", "../../shardlease/kinesis", "test", "-count=1", "-vet=off", "./internal/endtoend", "-run", "TestKinesisLocal", "-v"}})
+		}},
 		{"integration, without processes, histories and bounds in real time", func(out io.Writer) error {
 			packages, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" && name != "./histories" })
 			if err != nil {
@@ -196,6 +204,14 @@ func nightly(modules []string) []step {
 			_, err := command{dir: program, own: true, long: true, args: []string{"go", "test", "-count=1", "-timeout", "20m", "./..."}}.run(out)
 			return err
 		}},
+		{"the consumer of Kinesis at full size", func(out io.Writer) error {
+			_, err := command{dir: kinesis, own: true, long: true, args: []string{"go", "test", "-count=1", "-timeout", "20m", "./..."}}.run(out)
+			return err
+		}},
+		{"the consumer of Kinesis on kinesis-local", func(out io.Writer) error {
+			return suite(out, command{dir: kinesis, own: true, show: results, last: 12, args: []string{
+				"../../examples/kinesis/run-local", "go", "test", "-count=1", ".", "./internal/stream", "-run", "OnKinesisLocal", "-v"}})
+		}},
 		{"race detector, shuffled: integration", raceIntegration},
 		inEach("race detector, shuffled: the small modules", slices.DeleteFunc(slices.Clone(modules), func(dir string) bool {
 			return dir == "." || dir == integration
@@ -212,6 +228,8 @@ func nightly(modules []string) []step {
 			simulator, "-run", "Seasons", "-sim.hours", "50000", "-sim.from", seed(1_000), "-timeout", "3h", "-v"),
 		test("1,000 sessions, each for 10 leases by name", results, 12,
 			simulator, "-run", "TestSessions", "-sim.rounds", "3", "-sim.from", seed(1_000), "-sim.sessions", "1000", "-sim.leases", "10", "-sim.most", "3m", "-timeout", "60m", "-v"),
+		test("the consumer of Kinesis end to end, in memory, 100,000 records", results, 12,
+			judged, "-run", "TestEndToEnd", "-endtoend.seed", seed(1), "-timeout", "20m", "-v"),
 		test("large fleets", results, 60, largeFleets, "-run", "TestScale$", "-scale", "-timeout", "2h", "-v"),
 		test("all workers sick for half an hour", results, 12, engines, "-run", "TestAllSick", "-sick.for", "30m", "-v"),
 		test("storm, 1,000 seeds", results, 12,
@@ -276,7 +294,7 @@ func vulnerabilities(modules []string) step {
 
 // versions checks which versions a user's program gets. The test fetches them, and skips itself if that is not possible.
 var versions = step{"the versions that users keep", func(out io.Writer) error {
-	text, err := command{args: []string{"go", "test", "-count=1", "-vet=off", "./internal/proof/imports", "-run", "TestUsersKeepTheirVersions", "-v"}, show: results}.run(out)
+	text, err := command{args: []string{"go", "test", "-count=1", "-vet=off", releases, "-run", "TestUsersKeepTheirVersions", "-v"}, show: results}.run(out)
 	if err == nil {
 		if why := skipped(text); why != nil {
 			return unchecked(why.Error())

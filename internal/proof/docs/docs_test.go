@@ -71,7 +71,7 @@ func TestReadmeShowsWhatRuns(t *testing.T) {
 // TestSinksShowsWhatIsCompiled: each piece of Go in docs/sinks.md is a part of an example.
 func TestSinksShowsWhatIsCompiled(t *testing.T) {
 	var code strings.Builder
-	for _, pattern := range []string{"shardlease/fencehttp/example*_test.go", "shardlease/fencetest/example*_test.go", "shardlease/fencesql/*_test.go"} {
+	for _, pattern := range []string{"shardlease/fencehttp/example*_test.go", "shardlease/fencetest/example*_test.go", "shardlease/fencesql/*_test.go", "shardlease/example_targets_test.go"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no file is %s (%v)", pattern, err)

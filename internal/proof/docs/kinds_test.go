@@ -15,17 +15,14 @@ var attributeRow = regexp.MustCompile("(?m)^\\| `([A-Za-z]+)`(?: \\*\\*K\\*\\*)?
 // TestTableListsEveryAttribute: docs/table.md has a row for each attribute of internal/attr, and for no other, except for
 // those that only dynamostore writes.
 func TestTableListsEveryAttribute(t *testing.T) {
-	rows := map[string]bool{}
-	for _, row := range attributeRow.FindAllStringSubmatch(documents(t)["docs/table.md"], -1) {
-		rows[row[1]] = true
-	}
+	rows := found(attributeRow, documents(t)["docs/table.md"])
 	known := []string{"tableId", "buckets", "value"}
 	for name, attribute := range fixture.Texts(t, "internal/attr") {
-		if known = append(known, attribute); !rows[attribute] {
+		if known = append(known, attribute); !slices.Contains(rows, attribute) {
 			t.Errorf("docs/table.md has no row for the attribute %s (attr.%s)", attribute, name)
 		}
 	}
-	for row := range rows {
+	for _, row := range rows {
 		if !slices.Contains(known, row) {
 			t.Errorf("docs/table.md has a row for %s, which is no attribute of internal/attr", row)
 		}
@@ -44,13 +41,7 @@ func TestTableListsEveryKind(t *testing.T) {
 		return line
 	}
 	reasons, _, _ := strings.Cut(row("| reason |"), "; a reader")
-	var want, got []string
-	for _, reason := range fixture.Kinds[lease.Reason](t) {
-		want = append(want, string(reason))
-	}
-	for _, name := range quoted.FindAllStringSubmatch(reasons, -1) {
-		got = append(got, name[1])
-	}
+	got, want := found(quoted, reasons), texts(fixture.Kinds[lease.Reason](t))
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {

@@ -21,10 +21,8 @@ var (
 // inspect, and for no other. The section explains the code, and names a command.
 func TestEveryWarningHasASection(t *testing.T) {
 	page := section(t, "## Warnings")
-	var codes, rows, sections []string
-	for _, code := range inspect.Codes() {
-		codes = append(codes, string(code))
-	}
+	codes := texts(inspect.Codes())
+	var rows, sections []string
 	for _, row := range codeRow.FindAllStringSubmatch(page, -1) {
 		rows = append(rows, row[1])
 		if row[1] != row[2] {
@@ -52,13 +50,8 @@ func TestEveryWarningHasASection(t *testing.T) {
 // TestEveryChangeKindHasARow: docs/operations.md has a row for each kind of change that package inspect
 // finds and the command events prints, and for no other.
 func TestEveryChangeKindHasARow(t *testing.T) {
-	var kinds, rows []string
-	for _, kind := range fixture.Kinds[inspect.ChangeKind](t) {
-		kinds = append(kinds, string(kind))
-	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(section(t, "### Lines of events"), -1) {
-		rows = append(rows, row[1])
-	}
+	kinds := texts(fixture.Kinds[inspect.ChangeKind](t))
+	rows := found(regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|"), section(t, "### Lines of events"))
 	slices.Sort(kinds)
 	slices.Sort(rows)
 	if !slices.Equal(rows, kinds) {
@@ -75,16 +68,30 @@ func TestPageTypesKnownCommands(t *testing.T) {
 			known[name[1]] = true
 		}
 	}
-	found := 0
-	for _, command := range typed.FindAllStringSubmatch(documents(t)["docs/operations.md"], -1) {
-		found++
-		if !known[command[1]] {
-			t.Errorf("docs/operations.md tells an operator to type shardlease %s, which is not in its table of commands", command[1])
+	commands := found(typed, documents(t)["docs/operations.md"])
+	for _, command := range commands {
+		if !known[command] {
+			t.Errorf("docs/operations.md tells an operator to type shardlease %s, which is not in its table of commands", command)
 		}
 	}
-	if found < 50 || len(known) < 25 {
-		t.Errorf("found only %d typed and %d known commands: the test may have stopped finding them", found, len(known))
+	if len(commands) < 50 || len(known) < 25 {
+		t.Errorf("found only %d typed and %d known commands: the test may have stopped finding them", len(commands), len(known))
 	}
+}
+
+// found returns what the group of an expression matches in a text.
+func found(expression *regexp.Regexp, text string) (list []string) {
+	for _, match := range expression.FindAllStringSubmatch(text, -1) {
+		list = append(list, match[1])
+	}
+	return list
+}
+
+func texts[T ~string](kinds []T) (list []string) {
+	for _, kind := range kinds {
+		list = append(list, string(kind))
+	}
+	return list
 }
 
 // section returns the part of docs/operations.md from a heading to the next one of the same level

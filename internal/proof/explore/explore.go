@@ -184,7 +184,7 @@ func (w *state) moves() []move {
 		all = append(all, w.nodes[i].wireMoves()...)
 	}
 	by := operator{w}
-	return slices.Concat(all, by.deletions(), by.wishes(), by.commands())
+	return slices.Concat(all, w.mends(), by.deletions(), by.wishes(), by.commands())
 }
 
 func (w *state) onlyAnswered() bool {
@@ -197,6 +197,9 @@ func (w *state) callMoves(i int) []move {
 	if c.answered {
 		return []move{{name + " arrives late", func(w *state) { w.overdue(i) }}}
 	}
+	if o, is := c.out.(engine.RaiseAgain); is {
+		return w.raiseMoves(i, name, o.Tenure)
+	}
 	moves := []move{{name, func(w *state) { w.complete(i) }}}
 	if w.left.Faults == 0 || c.due > 0 {
 		return moves
@@ -204,7 +207,7 @@ func (w *state) callMoves(i int) []move {
 	if _, asks := c.out.(engine.Plan); asks {
 		return append(moves, move{name + " takes long", func(w *state) {
 			w.left.Faults--
-			w.calls[i].due = w.now.Add(ttl / 3)
+			w.calls[i].due = w.now.Add(TTL / 3)
 		}})
 	}
 	if _, write := c.out.(engine.Send); write {
@@ -232,11 +235,12 @@ func (w *state) callMoves(i int) []move {
 
 func (w *state) drop(i int) { w.calls = slices.Delete(w.calls, i, i+1) }
 
-// overdue serves a call late. Nobody waits for its answer; that of a planner comes all the same.
+// overdue serves a call late. Nobody waits for its answer; that of a planner or of a raise comes all the same.
 func (w *state) overdue(i int) {
 	c := w.calls[i]
 	w.drop(i)
-	if in, plans := w.serve(c).(engine.Planned); plans {
+	switch in := w.serve(c).(type) {
+	case engine.Planned, engine.Raised:
 		w.nodes[c.node].give(in)
 	}
 }
@@ -296,6 +300,9 @@ func (n *node) moves() []move {
 	add(left.Stops > 0 && !n.paused, "is stopped", func(n *node) { n.w.left.Stops--; n.stop() })
 	for t, h := range n.Handlers {
 		add(!n.paused && (h.Soft || h.Over), "returns from "+h.Shard, func(n *node) { n.ret(t, false) })
+		if n.w.waits[h.Tenure] {
+			continue // it is not called yet
+		}
 		add(!n.paused && !h.Over && left.Fails > 0, "fails "+h.Shard, func(n *node) { n.w.left.Fails--; n.ret(t, true) })
 		add(!n.paused && !h.Over && left.Marks > 0, "commits "+h.Shard, func(n *node) { n.w.left.Marks--; n.mark(t) })
 	}
@@ -322,6 +329,7 @@ func (n *node) resume() {
 func (n *node) ret(t int, failed bool) {
 	id := n.Handlers[t].Tenure
 	n.Handlers.Remove(id)
+	delete(n.w.waits, id)
 	n.give(engine.Returned{Tenure: id, Failed: failed})
 }
 

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,13 +19,13 @@ import (
 // in the order that is tried. There are two such orders: the oldest call first, and the newest.
 
 const (
-	patience = 2 * time.Minute // the fleet has to reach its goal in so long
+	patience = 2 * time.Minute // the fleet has to reach its goal in so long, unless its story has another bound
 	stays    = 7 * time.Second // and to stay there for so long: more than two heartbeats
 )
 
-// Goals are the states, as hashes, from which the goal is known to be reached; one set for each
+// Goals are the states, as hashes, from which the goal is known to be reached, with how long that takes; one map for each
 // order of the calls.
-type goals [2]map[uint64]bool
+type goals [2]map[uint64]time.Duration
 
 func newGoals() goals { return goals{{}, {}} }
 
@@ -41,44 +42,48 @@ func (g goals) reach(from *state) error {
 }
 
 // calmDown lets the fleet go on until its goal is reached, and notes the states on the way.
-func (w *state) calmDown(newest bool, known map[uint64]bool) error {
+func (w *state) calmDown(newest bool, known map[uint64]time.Duration) error {
 	w.left, w.until = Story{}, engine.Never
 	for i := range w.nodes {
 		if w.nodes[i].paused {
 			w.nodes[i].resume()
 		}
 	}
-	var way []uint64
-	var since, end = engine.Never, w.now.Add(patience)
+	way := map[uint64]engine.Instant{} // when the fleet came to each state
+	since, reached, end := engine.Never, engine.Never, w.now.Add(cmp.Or(w.story.Within, patience))
 	var as aims
 	for w.fault == nil {
 		if w.next(newest) {
 			continue
 		}
 		h := w.calmHash()
-		if known[h] {
+		if rest, ok := known[h]; ok {
+			reached = w.now.Add(rest)
 			break
 		}
-		way = append(way, h)
+		way[h] = w.now
 		now, missing := aim{w}.all()
 		switch {
 		case missing == nil && since != engine.Never && now == as && w.now >= since.Add(stays):
-			end = engine.Never
+			reached = since
 		case missing != nil:
 			since = engine.Never
 		case now != as || since == engine.Never:
 			since, as = w.now, now
 		}
-		if end == engine.Never {
+		if reached < engine.Never {
 			break
 		}
-		if w.now > end {
-			return errors.Join(fmt.Errorf("not at rest after %v", patience), missing)
+		if w.now > end && since > end {
+			return errors.Join(fmt.Errorf("not at rest by %v", time.Duration(end)), missing)
 		}
 		w.pass()
 	}
-	for _, h := range way {
-		known[h] = true
+	if w.fault == nil && reached > end {
+		return fmt.Errorf("at rest at %v, and not by %v", time.Duration(reached), time.Duration(end))
+	}
+	for h, at := range way {
+		known[h] = max(reached.Sub(at), 0)
 	}
 	return w.fault
 }
@@ -158,6 +163,9 @@ func (w aim) all() (now aims, missing error) {
 	}
 	now.revision = plan.Revision
 	missing = w.obeys(rows)
+	if w.waits() {
+		return now, errors.Join(missing, w.keeps(rows))
+	}
 	for shard := range w.listed() {
 		missing = errors.Join(missing, w.serves(shard, rows[shard]))
 		to, assigned := targets[shard] // without one, a target was deleted by hand: the next planner finds out
@@ -193,6 +201,10 @@ func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 			disobeyed = func(shard string, row lease.Row) bool {
 				return shard == of.Subject && open(of.To) && row.Owner.Name != of.To
 			}
+		case lease.WishMove: // the wish ends when the move is done
+			disobeyed = func(shard string, row lease.Row) bool {
+				return shard == of.Subject && (open(of.To) || row.Owner.Name == of.To && row.Generation > of.Generation)
+			}
 		case lease.WishCordon: // a cordoned worker may hold any shards
 		default:
 			missing = errors.Join(missing, fmt.Errorf("obeys does not know what is demanded by %v", of))
@@ -220,6 +232,21 @@ func (w aim) serves(shard string, row lease.Row) error {
 	return fmt.Errorf("no living worker serves %s: %v", shard, row)
 }
 
+// waits reports whether shards of workers that have ended may wait, because reads of all others are denied.
+func (w aim) waits() bool {
+	return w.story.Waits && !slices.ContainsFunc(w.nodes, func(n node) bool { return n.up() && !n.denied() })
+}
+
+// keeps reports an error unless the workers that are left serve what they hold.
+func (w aim) keeps(rows map[string]lease.Row) (missing error) {
+	for shard, row := range rows {
+		if !row.Owner.IsZero() && w.nodes[row.Owner.Name[0]-'a'].up() {
+			missing = errors.Join(missing, w.serves(shard, row))
+		}
+	}
+	return missing
+}
+
 // listed returns the names of the shards that the source of some living worker lists.
 func (w aim) listed() map[string]bool {
 	all := map[string]bool{}
@@ -245,8 +272,8 @@ func (w aim) lives() bool {
 	return false
 }
 
-// callersServed returns the aims of a story of sessions. It returns an error if a caller still waits, or if the row and
-// what a living session holds differ.
+// callersServed returns the aims of a story of sessions. It returns an error if a caller still waits for a lease that
+// is not quarantined, or if the row and what a living session holds differ.
 func (w aim) callersServed() (now aims, missing error) {
 	row := w.row(wantedLease)
 	now.generations = row.Generation
@@ -255,7 +282,7 @@ func (w aim) callersServed() (now aims, missing error) {
 		if !n.up() {
 			continue
 		}
-		if n.waits > 0 {
+		if n.waits > 0 && !row.Quarantined { // otherwise it waits for an operator
 			missing = errors.Join(missing, fmt.Errorf("the caller of %s still waits; the row is %v", n.name(), row))
 		}
 		if row.Owner.Name == n.name() {

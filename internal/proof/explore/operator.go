@@ -70,8 +70,9 @@ func (w operator) rewish(id lease.WriteID, list []lease.Wish) {
 	}
 }
 
-// commands returns what the operator may do next. The operator takes the lease from its holder in two moves: first the
-// operator decides, later the write arrives. Between the two the holder may write, and the lease may change hands.
+// commands returns what the operator may do next. The operator takes the lease from its holder, or moves it, in two
+// moves: first the operator decides, later the write arrives. Between the two the holder may write, and the lease may
+// change hands.
 func (w operator) commands() []move {
 	switch row := w.row(wantedLease); {
 	case w.left.Sessions == nil:
@@ -92,9 +93,16 @@ func (w operator) decide(row lease.Row) {
 	c := protocol.Command{Seen: row.Generation, By: "operator", Note: "because"}
 	stamp := protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("command-%d", w.left.Sessions.Commands)), At: w.wall()}
 	var err error
-	if by.Reassign == "" {
+	switch {
+	case by.Move != "":
+		move := lease.Wish{
+			Kind: lease.WishMove, Subject: wantedLease, To: by.Move, By: c.By, Why: c.Note, Until: w.wall().Add(by.Lasts),
+			Generation: row.Generation, Lasts: by.Lasts,
+		}
+		w.command, err = protocol.SetWishes(w.table.Wishes("g"), append(w.wished(), move), stamp)
+	case by.Reassign == "":
 		w.command, err = protocol.ForceRelease(row, c, stamp)
-	} else {
+	default:
 		w.command, err = protocol.Reassign(row, c, lease.Reservation{For: by.Reassign, Lasts: by.Lasts}, stamp)
 	}
 	if err != nil {
@@ -113,6 +121,11 @@ func (w operator) arrive() {
 	}
 	if err != nil {
 		w.blame("command: %w", err)
+		return
+	}
+	if wishes, ok := write.Next.(lease.Wishes); ok {
+		at := slices.IndexFunc(wishes.List, func(of lease.Wish) bool { return of.Kind == lease.WishMove })
+		w.ordered = wishes.List[at].Generation
 		return
 	}
 	look := lease.Wish{Kind: protocol.WishLook, Subject: wantedLease, By: "operator", Until: w.wall().Add(time.Minute)}

@@ -24,7 +24,7 @@ func TestPlans(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Goal = true
-			visit(t, s, max(states()/8, 40))
+			visit(t, s, max(states()/8, 20))
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestWishes(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.For = mode, true, 12*time.Second
-				visit(t, s, max(states()/8, 40))
+				visit(t, s, max(states()/8, 20))
 			})
 		}
 	}
@@ -107,7 +107,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
-				visit(t, s, max(states()/16, 40))
+				visit(t, s, max(states()/16, 20))
 			})
 		}
 	}
@@ -118,12 +118,13 @@ func wishStories() []explore.Story {
 		return lease.Wish{Kind: kind, Subject: subject, To: to, By: "operator"}
 	}
 	drain, pause := wish(lease.WishDrain, "a", ""), wish(lease.WishPause, "", "")
-	cordon, pin := wish(lease.WishCordon, "b", ""), wish(lease.WishPin, "s0", "b")
+	cordon, pin, move := wish(lease.WishCordon, "b", ""), wish(lease.WishPin, "s0", "b"), wish(lease.WishMove, "s0", "b")
 	return []explore.Story{
 		{Name: "a drain and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{drain}},
 		{Name: "a drain and a fault", Workers: 2, Shards: 2, Settled: 2, Faults: 1, Wishes: 1, Wish: []lease.Wish{drain}},
 		{Name: "a drain, and a pause of a worker", Workers: 2, Shards: 2, Settled: 2, Pauses: 1, Wishes: 1, Wish: []lease.Wish{drain}},
 		{Name: "a pause, a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pause}},
+		{Name: "a move and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{move, wish(lease.WishMove, "s1", "b")}},
 		{Name: "a pin and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pin, wish(lease.WishPin, "s1", "b")}},
 		{Name: "nobody is open, and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{drain, cordon}},
 		{Name: "all wishes, and a crash", Workers: 3, Shards: 3, Settled: 3, Crashes: 1, Wishes: 3, Wish: []lease.Wish{drain, pause, cordon, pin}},

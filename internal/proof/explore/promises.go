@@ -2,6 +2,7 @@ package explore
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,15 +22,21 @@ import (
 //	exclusive  No tenure starts while another living session trusts in an earlier tenure, unless an operator's
 //	           command has ended the earlier one. No session holds a lease after it has stopped trusting in its seat.
 //	answers    A Start answers the call that waits. Only a call that does not wait for a holder is refused.
+//	stalled    Nobody starts a tenure before the lock delay of a holder has passed that was cut off.
+//	failed     A lease is quarantined only after as many failures as its callers allow, under two names, unless the table
+//	           has the seat of one session alone; and after so many under two names, no caller gets it.
 //	reserved   Nobody else gets a reserved lease until the reservation has ended, and nobody gets a lease that a
-//	           command took from its holder before the lock delay of that holder has passed.
+//	           command took from its holder, or that a move has cut its holder off from, before the lock delay of that
+//	           holder has passed. A holder reserves the lease only for a move of its generation.
 type promises struct {
 	requests   judge.Requests
 	seats      judge.Seats           // that were deleted
 	history    judge.History         // only in stories of sessions
 	soft       map[judge.Tenure]bool // the soft contexts of their handlers have ended; a handler that has returned is forgotten
 	highest    int64                 // the highest revision of a plan
-	lastForced engine.Instant        // when the last command ended a tenure
+	lastForced engine.Instant        // when the last command ended a tenure, or a holder reserved the lease for a move
+	lastCut    engine.Instant        // when the last holder of a lease was cut off; 0: none was
+	ordered    int64                 // the generation of the lease that an operator moves; 0: none
 }
 
 func newPromises() promises {
@@ -88,11 +95,13 @@ func (w *state) acceptedRow(a judge.Accepted) {
 	w.check(h.Check())
 	if !sessions {
 		w.checkLeft(a)
+		w.checkKept(a)
 		return
 	}
 	w.history.Saw(a, checkpoint.Decimal)
 	w.checkReserved(a)
-	if a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced {
+	w.checkFailed(a)
+	if a.After.Generation > a.Before.Generation && (a.After.Last.Reason == lease.ReasonForced || !a.After.Reserved.IsZero()) {
 		w.lastForced = w.now
 	}
 }
@@ -117,6 +126,17 @@ func (w *state) checkLeft(a judge.Accepted) {
 	}
 }
 
+// checkKept checks that a worker whose reads are denied keeps what it held before, unless it stops.
+func (w *state) checkKept(a judge.Accepted) {
+	if a.Before.Owner.IsZero() || a.After.Owner == a.Before.Owner {
+		return
+	}
+	n := &w.nodes[a.Before.Owner.Name[0]-'a']
+	if n.up() && slices.Contains(n.kept, engine.Tenure{Shard: a.Before.Shard, Generation: a.Before.Generation}) {
+		w.blame("%v was taken from a worker whose reads are denied: %v", a.Before, a.After)
+	}
+}
+
 // checkReserved checks a change of hands of a lease that a command has left reserved.
 func (w *state) checkReserved(a judge.Accepted) {
 	of := a.Before.Reserved
@@ -127,8 +147,28 @@ func (w *state) checkReserved(a judge.Accepted) {
 	if of.For != "" && of.For != a.By && w.wall().Before(a.Before.Last.At.Add(lasts)) && w.now < w.lastForced.Add(lasts) {
 		w.blame("%s claims %v, which is reserved for another session", a.By, a.Before)
 	}
+	if of.For != "" && a.Before.Last.Reason != lease.ReasonForced && a.Before.Last.Generation != w.ordered+1 {
+		w.blame("%v was reserved by its holder, and the operator has moved generation %d", a.Before, w.ordered)
+	}
 	if w.now < w.lastForced.Add(of.Delay) {
 		w.blame("%s claims %v before the lock delay of its former holder has passed", a.By, a.Before)
+	}
+}
+
+// checkFailed checks that a lease is quarantined if it has failed too often, and not before.
+func (w *state) checkFailed(a judge.Accepted) {
+	most, seats := w.story.Sessions.MaxAttempts, 0
+	for _, r := range w.stands {
+		if r.Key().Kind == lease.KindSeat {
+			seats++
+		}
+	}
+	switch after := a.After; {
+	case after.Generation == a.Before.Generation:
+	case after.Quarantined && (after.Attempts() < most || after.FailedWorkers() < 2 && seats > 1):
+		w.blame("%v is quarantined after %d failures under %d names, and %d are allowed; there are %d seats", after, after.Attempts(), after.FailedWorkers(), most, seats)
+	case most > 0 && !after.Owner.IsZero() && after.Attempts() >= most && after.FailedWorkers() >= 2:
+		w.blame("%s acquires %v after %d failures, and %d are allowed", a.By, after, after.Attempts(), most)
 	}
 }
 
@@ -153,6 +193,7 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 		}
 	}
 	h.Script = position(o.Checkpoint.Position)
+	n.raises(h, o.Raise)
 	if w.story.Sessions == nil {
 		return
 	}
@@ -160,6 +201,9 @@ func (n *node) Start(h *virtual.Handler, o engine.Start) {
 		w.blame("%s starts %v for acquisition %d, but its caller waits for the answer to acquisition %d", n.name(), o.Tenure, o.Acquire, n.waits)
 	}
 	n.waits = 0
+	if w.lastCut > 0 && w.now < w.lastCut.Add(w.story.Sessions.LockDelay) {
+		w.blame("%s starts %v before the lock delay of a holder has passed that was cut off at %v", n.name(), o.Tenure, time.Duration(w.lastCut))
+	}
 	if !n.trusts() {
 		w.blame("%s starts %v, but does not trust in its seat any more", n.name(), o.Tenure)
 	}
@@ -184,6 +228,9 @@ func (n *node) Drain(h *virtual.Handler, o engine.Drain) {
 
 func (n *node) Over(h *virtual.Handler, o engine.Over) {
 	n.w.check(n.end(h, o.Tenure, o.Cause, o.Err).Check())
+	if h != nil && o.Cause == event.CauseStalled {
+		n.w.lastCut = n.w.now
+	}
 }
 
 // end returns what is known of the reasons for the end of a tenure. Here no source stops listing a shard, and no row is
@@ -194,8 +241,8 @@ func (n *node) end(h *virtual.Handler, id engine.Tenure, cause event.Cause, err 
 	return judge.End{
 		Cause: cause, Err: err, Tenure: t, Ended: judge.EndOf(t, w.row(id.Shard)), Soft: w.soft[t],
 		Returned: h == nil, Released: sessions && n.released == id,
-		Requested: w.requests.Any(t), Stopping: n.stopped, Untrusted: n.slept || !sessions,
-		Unlisted: !sessions && len(w.story.Lists) > 0,
+		Requested: w.requests.Any(t) || sessions && w.ordered == t.Generation, Stopping: n.stopped, Untrusted: n.slept || !sessions,
+		Unlisted: !sessions && len(w.story.Lists) > 0, Stalls: sessions && w.story.Sessions.StallAfter > 0,
 	}
 }
 
@@ -216,7 +263,7 @@ func (n *node) Committed(h *virtual.Handler, o engine.Committed) {
 // does not wait any more.
 func (n *node) checkRefusals(out []engine.Output) {
 	for _, o := range out {
-		if o, ok := o.(engine.Unavailable); ok {
+		if o, ok := o.(engine.Unavailable); ok && !o.Waits {
 			if o.ID != n.waits || !n.w.story.Sessions.Try {
 				n.w.blame("%s refuses acquisition %d, but its caller waits for the answer to acquisition %d (Try: %t)", n.name(), o.ID, n.waits, n.w.story.Sessions.Try)
 			}

@@ -17,9 +17,13 @@ type Sessions struct {
 	Releases  int           // how often holders release the lease
 	Commands  int           // how often an operator takes the lease from its holder
 	Reassign  string        // the session for which a command reserves the lease; empty: a command only releases it
+	Move      string        // the session to which a command moves the lease, by a wish; empty: none does
 	Lasts     time.Duration // how long a reservation lasts
 	LockDelay time.Duration // the lock delay of each acquisition
 	Try       bool          // the callers do not wait for a holder
+
+	StallAfter  time.Duration // how long a holder may be silent; 0: forever
+	MaxAttempts int64         // how many tenures may fail before the lease is quarantined; 0: any number
 }
 
 // wantedLease is the name of the lease that all callers want.
@@ -58,7 +62,7 @@ func (n *node) acquire() {
 	n.asked++
 	n.waits = n.asked
 	of := n.w.story.Sessions
-	n.give(engine.Acquire{Name: wantedLease, ID: n.asked, LockDelay: of.LockDelay, Try: of.Try})
+	n.give(engine.Acquire{Name: wantedLease, ID: n.asked, LockDelay: of.LockDelay, Try: of.Try, StallAfter: of.StallAfter, MaxAttempts: of.MaxAttempts})
 }
 
 func (n *node) release(t engine.Tenure) {

@@ -8,6 +8,7 @@ package explore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ type Story struct {
 	Deletes int // deletions of the plan or of a target by hand
 	Wishes  int // how often an operator makes or lifts one of Wish
 	Proofs  int // how often a worker is told that a peer is dead that lives
+	Raises  int // raises of a fence that fail; handlers have a target if Targets is set
+	Mends   int // how often the reads of all workers pass again, if some were denied
 	// For is how long the fleet is followed.
 	For time.Duration
 
@@ -47,8 +50,11 @@ type Story struct {
 	Prelude  func(*Prelude) // what happens before the exploration begins, after the first workers settled
 	Sessions *Sessions      // what may happen to sessions; nil: the engines are workers
 	Watchful bool           // workers have a deathwatch
+	Targets  bool           // handlers change a sink whose fence is raised
 	Planner  bool           // workers have a planner of the user, which plans as rebalance.Even does
 	Goal     bool           // the goal has to be reached from every state
+	Within   time.Duration  // how long that may take; 0: patience
+	Waits    bool           // while reads of all workers are denied, the goal is only that they keep what they hold
 }
 
 // A state is a fleet at a moment. It is cloned for each thing that may happen next.
@@ -64,7 +70,9 @@ type state struct {
 	calls   []call // under way, in the order they were sent
 	left    Story  // what may still happen
 	promises
-	command lease.Write // the operator's command that has not arrived; zero: there is none
+	command lease.Write            // the operator's command that has not arrived; zero: there is none
+	fences  map[string]int64       // of the sink, by shard
+	waits   map[engine.Tenure]bool // their handlers are not called before a raise passes
 	fault   error
 }
 
@@ -94,6 +102,7 @@ type node struct {
 	wait    []engine.Input // what arrives while it is paused
 	caller                 // only of a session
 	wired                  // only of a worker with a deathwatch
+	denial                 // only of a worker whose reads are denied
 }
 
 // A call is on its way to the store.
@@ -107,14 +116,14 @@ type call struct {
 }
 
 const (
-	ttl   = 9 * time.Second
+	TTL   = 9 * time.Second // of every worker
 	drain = 6 * time.Second
 )
 
 var errSilence = errors.New("no answer")
 
 func newState(s *Story) *state {
-	w := &state{story: s, store: virtual.NewDeletable(), promises: newPromises(), left: *s, nodes: make([]node, s.Workers)}
+	w := &state{story: s, store: virtual.NewDeletable(), fences: map[string]int64{}, waits: map[engine.Tenure]bool{}, promises: newPromises(), left: *s, nodes: make([]node, s.Workers)}
 	w.bind()
 	for i := range w.nodes {
 		w.nodes[i].Wake = engine.Never
@@ -137,10 +146,10 @@ func (w *state) bind() {
 func (n *node) enter() {
 	w := n.w
 	c := engine.Config{
-		Group: "g", Name: n.name(), TTL: ttl, Drain: drain,
+		Group: "g", Name: n.name(), TTL: TTL, Drain: drain,
 		Handoff: w.story.Mode, MaxMoves: 100,
 		Backoff: time.Second, MaxBackoff: time.Minute, Audit: time.Hour, Poll: time.Hour,
-		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1},
+		Order: checkpoint.Decimal, Commits: checkpoint.Policy{Every: -1}, Targets: w.story.Targets,
 	}
 	if w.story.Watchful {
 		c.Deathwatch, c.Address = true, n.name()
@@ -168,6 +177,7 @@ func (w *state) wall() time.Time {
 func (w *state) clone() *state {
 	c := *w
 	c.store, c.records, c.stands = w.store.Clone(), slices.Clone(w.records), slices.Clone(w.stands)
+	c.fences, c.waits = maps.Clone(w.fences), maps.Clone(w.waits)
 	c.calls, c.nodes, c.promises = slices.Clone(w.calls), slices.Clone(w.nodes), w.promises.clone()
 	for i := range c.nodes {
 		n := &c.nodes[i]
@@ -250,10 +260,17 @@ func (w *state) blame(format string, args ...any) {
 
 // serve lets a call take effect, and gives the answer.
 func (w *state) serve(c call) engine.Input {
-	if o, asks := c.out.(engine.Plan); asks {
+	switch o := c.out.(type) {
+	case engine.Plan:
 		return engine.Planned{Ask: o.Ask, To: rebalance.Even{}.Plan(o.View)}
+	case engine.RaiseAgain:
+		return w.raise(o.Tenure)
 	}
-	return w.table.Serve(w.nodes[c.node].sender(), c.out)
+	n := &w.nodes[c.node]
+	if n.denies(c.out) {
+		return virtual.Unanswered(c.out, errSilence)
+	}
+	return w.table.Serve(n.sender(), c.out)
 }
 
 // put notes what stands in the table, nothing after a deletion, and returns what stood there.
@@ -278,7 +295,7 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 
 // counts is how often what may still happen.
 func (s *Story) counts() []int {
-	counts := []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes, s.Proofs}
+	counts := []int{s.Crashes, s.Pauses, s.Faults, s.Marks, s.Stops, s.Fails, s.Deletes, s.Wishes, s.Proofs, s.Raises, s.Mends}
 	if s.Sessions != nil {
 		counts = append(counts, s.Sessions.Acquires, s.Sessions.Forgoes, s.Sessions.Releases, s.Sessions.Commands)
 	}
@@ -296,6 +313,7 @@ func (w *state) hash() uint64 {
 		wake   time.Duration
 		caller caller
 		wired  wired
+		denial denial
 	}
 	type sent struct {
 		node     int
@@ -310,12 +328,13 @@ func (w *state) hash() uint64 {
 		left    []int
 		spent   time.Duration
 		command lease.Write
-	}{table: w.records, left: w.left.counts(), spent: time.Duration(w.now), command: w.command}
+		waits   int
+	}{table: w.records, left: w.left.counts(), waits: len(w.waits), spent: time.Duration(w.now), command: w.command}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		k := known{dead: true}
 		if n.Engine != nil && !n.dead {
-			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake), n.caller, n.wired}
+			k = known{n.thought(), false, n.paused, len(n.wait), n.Handlers, w.since(n.Wake), n.caller, n.wired, n.denial}
 		}
 		all.nodes = append(all.nodes, k)
 	}

@@ -53,6 +53,15 @@ var rules = map[string]rule{
 		"tokens over gRPC: a module of its own, so that users of the library do not get its requirements"},
 	"shardlease/fences3": {[]string{"shardlease/lease", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/aws/transport/http", "github.com/aws/aws-sdk-go-v2/service/s3", "github.com/aws/aws-sdk-go-v2/service/s3/types"},
 		"a register in S3: a module of its own, so that users of the library do not get its requirements"},
+	"shardlease/kinesis": {[]string{"checkpoint", "rebalance", "shardlease", "shardlease/event", "shardlease/lease", "shardlease/kinesis/internal/",
+		"github.com/aws/aws-sdk-go-v2/service/kinesis", "github.com/aws/aws-sdk-go-v2/service/kinesis/types", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
+		"the consumer of Kinesis: a module of its own, so that users of the library do not get its requirements; it accepts any store"},
+	"shardlease/kinesis/internal/orders": {[]string{"dynamostore", "rebalance", "shardlease/kinesis",
+		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/dynamodb", "github.com/aws/aws-sdk-go-v2/service/kinesis"},
+		"the program of docs/kinesis.md: it imports what a user imports"},
+	"shardlease/kinesis/...": {[]string{"checkpoint", "shardlease", "shardlease/lease", "shardlease/kinesis/internal/",
+		"github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "google.golang.org/protobuf/encoding/protowire"},
+		"the parts of the consumer of Kinesis: none of them imports the consumer"},
 	"shardlease/fencesql": {[]string{"shardlease/fence"},
 		"a recipe over database/sql: it imports no driver, so that a user chooses it"},
 	"shardlease": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/fence", "shardlease/lease", "internal/deathwatch", "internal/engine", "internal/protocol"},
@@ -72,6 +81,10 @@ var rules = map[string]rule{
 	"shardlease/cmd/shardlease": {[]string{"checkpoint", "dynamostore", "dynamostore/kcl", "internal/layout", "internal/proof/story", "rebalance", "shardlease", "shardlease/inspect", "shardlease/lease",
 		"charm.land/bubbletea/v2", "charm.land/lipgloss/v2", "github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go/logging", "github.com/goccy/go-yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		"the operators' command: a module of its own, so that users of the library do not get its requirements"},
+	"shardlease/kinesis/kinesistest": {[]string{"github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/eventstream"},
+		"a Kinesis in memory, for the tests of users too: it imports no other package of this repository"},
+	"shardlease/kinesis/internal/fanout": {[]string{"shardlease/kinesis/internal/stream", "github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/"},
+		"it subscribes to one shard; its caller holds the lease of the shard"},
 	"examples/...": {forExamples("github.com/aws/aws-sdk-go-v2/"),
 		"they are written like a user's program: from outside, and without the engine"},
 	"examples/lock":             {leaseExamples, "a user's program"},
@@ -80,12 +93,14 @@ var rules = map[string]rule{
 	"examples/workitems":        {leaseExamples, "a user's program"},
 	"examples/internal/table":   {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go/logging", "examples/filestore"), "it opens the table of examples that run as processes of one machine"},
 	"examples/internal/ledger":  {[]string{"shardlease/fence", "shardlease/fencehttp"}, "a user's sink"},
-	"examples/internal/process": {[]string{"shardlease/fence"}, "a test library of the examples: it starts processes, whatever they do"},
+	"examples/internal/effects": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's sink"},
+	"examples/internal/process": {[]string{"shardlease", "shardlease/fence", "shardlease/lease"}, "a test library of the examples: it starts processes, whatever they do"},
 	"examples/quickstart":       {[]string{"rebalance", "internal/proof/story"}, "it tells a story that the command shardlease tells too"},
 	"examples/sinks/sql":        {forExamples("modernc.org/sqlite"), "a user's program with a database"},
-	"examples/kinesis/...": {forExamples("github.com/aws/aws-sdk-go-v2/", "github.com/aws/smithy-go", "github.com/aws/smithy-go/", "examples/kinesis/"),
-		"a user's consumer of Kinesis"},
-	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/"), "a user's consumer of DynamoDB Streams"},
+	"examples/kinesis":          {forExamples("github.com/aws/aws-sdk-go-v2/", "examples/internal/effects", "shardlease/kinesis"), "a user's consumer of Kinesis"},
+	"examples/kinesis/internal/outcome": {[]string{"github.com/aws/aws-sdk-go-v2/"},
+		"it judges the consumer, and shares no code with it"},
+	"examples/dynamodbstreams": {forExamples("github.com/aws/aws-sdk-go-v2/", "examples/internal/effects"), "a user's consumer of DynamoDB Streams"},
 	"integration/...": {[]string{"checkpoint", "internal/attr", "internal/proof/fixture", "internal/protocol", "shardlease/lease", "dynamostore", "github.com/aws/aws-sdk-go-v2/", "github.com/moby/moby/client", "github.com/testcontainers/testcontainers-go", "github.com/testcontainers/testcontainers-go/", "go.uber.org/goleak"},
 		"its tests need containers and clients"},
 	"integration/internal/fleet": {[]string{"checkpoint", "dynamostore", "integration/internal/local", "integration/internal/network", "internal/proof/fixture", "shardlease", "shardlease/event", "github.com/aws/aws-sdk-go-v2/"},
@@ -97,6 +112,8 @@ var rules = map[string]rule{
 	"internal/proof/virtual": {[]string{"internal/engine", "memstore", "shardlease/event", "shardlease/lease"},
 		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
 	"internal/proof/fixture": {[]string{"checkpoint", "internal/protocol", "rebalance", "shardlease/lease"}, "what the tests of many packages share"},
+	"internal/proof/zombie": {[]string{"checkpoint", "memstore", "rebalance", "shardlease", "shardlease/fence", "shardlease/storetest"},
+		"real workers and the sink of a test: modules with sinks of their own use it too"},
 	"internal/proof/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},
 	"internal/proof/explore": {[]string{"checkpoint", "rebalance", "shardlease/event", "shardlease/lease", "internal/digest", "internal/engine", "internal/proof/judge", "internal/protocol", "internal/proof/virtual"},
@@ -136,7 +153,7 @@ func ruleOf(name string) (rule, bool) {
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/anishathalye/porcupine", "go.uber.org/goleak", "github.com/testcontainers/"}
 
 // forTests lists the packages of these modules that are test libraries themselves.
-var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "shardlease/fencetest", "internal/proof/fixture", "integration/", "examples/internal/process"}
+var forTests = []string{"shardlease/storetest", "shardlease/tenuretest", "shardlease/fencetest", "internal/proof/fixture", "internal/proof/zombie", "integration/", "examples/internal/process"}
 
 // storeTest, with its imports, may be linked by an example that simulates a crash, because
 // no program imports an example.
@@ -179,12 +196,12 @@ func TestWhatIsShippedImportsNoProof(t *testing.T) {
 
 // TestExamplesAreWrittenFromOutside: the tests of the examples import nothing that users
 // cannot import. One of the examples is a store, which shows that a store can be written
-// outside of this module. The tests of the Kinesis consumer and of the sink in DynamoDB are an
-// exception: they write rows as only a worker can.
+// outside of this module. The tests of two sinks are an exception: those in DynamoDB write rows as
+// only a worker can, and those in SQL play the takeover of an idle shard like all other sinks.
 func TestExamplesAreWrittenFromOutside(t *testing.T) {
 	for _, pkg := range list(t) {
 		name := strings.TrimPrefix(pkg.ImportPath, module)
-		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "examples/kinesis/") || name == "examples/sinks/dynamodb" {
+		if !strings.HasPrefix(name, "examples/") || name == "examples/sinks/dynamodb" || name == "examples/sinks/sql" {
 			continue
 		}
 		for _, path := range slices.Concat(pkg.TestImports, pkg.XTestImports) {

@@ -113,11 +113,14 @@ func TestHandover(t *testing.T) {
 	release := write(protocol.Release(held, hold, protocol.End{Reason: lease.ReasonReleased, Mark: at}, fixture.Stamp()))
 	cutOff := write(protocol.Release(held, hold, protocol.End{Reason: lease.ReasonDrainTimeout, Mark: at}, fixture.Stamp()))
 	yield := write(protocol.Yield(held, hold, b, protocol.End{Reason: lease.ReasonHandoff, Mark: at}, fixture.Stamp()))
+	claim := write(protocol.Claim(held, held.Owner, fixture.Stamp()))
 	for name, c := range map[string]struct {
 		write lease.Write
 		Handover
 		want string
 	}{
+		"acquired again by the owner":         {claim, Handover{}, ""},
+		"acquired again during a tenure":      {claim, Handover{Holder: Holder{Trusts: true}}, "was taken"},
 		"recovered":                           {recovery, Handover{Seats: gone, Seated: true}, ""},
 		"recovered beside a seat":             {recovery, Handover{Seated: true}, "S4: "},
 		"recovered by the same process":       {recovery, Handover{Seated: true, Same: true}, ""},

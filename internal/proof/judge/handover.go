@@ -57,6 +57,8 @@ func (h *Handover) hands() error {
 			return fmt.Errorf("S4: %v was taken by %v, and not offered to it", before, after.Owner)
 		}
 	case after.Owner.IsZero(): // by command, or quarantined
+	// A session has acquired the lease for a caller that is gone, and acquires it again for another one.
+	case after.Owner.Incarnation == before.Owner.Incarnation && !h.Holder.Trusts:
 	case reason != lease.ReasonDrainTimeout:
 		return fmt.Errorf("S4: %v was taken by %v: %s", before, after.Owner, reason)
 	case !h.requested(after.Owner.Incarnation) || h.Now-h.Requests[h.request(after.Owner.Incarnation)] < h.Clocks.Least(2*h.Drain):

@@ -4,7 +4,7 @@ package mutants
 func answerMutants() []mutant {
 	return []mutant{
 		// A refusal shows that somebody has written by hand, or that the table went back.
-		{"another owner under the same generation is reported as a conflict", "internal/engine.tenure.refused",
+		{"another owner under the same generation is reported as a conflict", "internal/engine.tenure.lostBy",
 			never("protocol.Conflict"), inEngine, "TestConflict"},
 		{"the owner in a row is believed after a conflict", "internal/engine.shard.unsettle",
 			cut("s.forget"), inEngine, "TestConflict"},

@@ -17,6 +17,8 @@ import (
 // Operators work on the syntax tree, so layout and comments do not matter. Some find a
 // place by pieces of its text, without regard to case. A short piece remains right after
 // most renames; if it matches two places or none, TestMutantsApply fails.
+//
+// They are not inlined: the lists call them nearly a thousand times, and compiled for five seconds.
 type operator func(scope) []edit
 
 // A scope is the part of a function in which an operator works.
@@ -34,11 +36,16 @@ type edit struct {
 
 // never makes a condition false that mentions all these pieces: of an if, of a for, of a
 // case without a tag, or the result of a function whose only result is a bool.
+//
+//go:noinline
 func never(mentions ...string) operator { return condition("false && (%s)", mentions) }
 
 // always makes such a condition true.
+//
+//go:noinline
 func always(mentions ...string) operator { return condition("true || (%s)", mentions) }
 
+//go:noinline
 func condition(format string, mentions []string) operator {
 	return func(s scope) (edits []edit) {
 		for _, cond := range conditions(s.node, false) {
@@ -51,6 +58,8 @@ func condition(format string, mentions []string) operator {
 }
 
 // without drops one operand of && or ||: the innermost that mentions all these pieces.
+//
+//go:noinline
 func without(mentions ...string) operator {
 	return func(s scope) (edits []edit) {
 		ast.Inspect(s.node, func(n ast.Node) bool {
@@ -77,6 +86,8 @@ func without(mentions ...string) operator {
 }
 
 // cut deletes the simple statement that mentions all these pieces.
+//
+//go:noinline
 func cut(mentions ...string) operator {
 	return func(s scope) (edits []edit) {
 		ast.Inspect(s.node, func(n ast.Node) bool {
@@ -94,6 +105,8 @@ func cut(mentions ...string) operator {
 
 // in limits an operator to the body of the if, for or case whose condition mentions this
 // piece. A piece that begins with = is the whole condition.
+//
+//go:noinline
 func in(mention string, op operator) operator {
 	return func(s scope) (edits []edit) {
 		for _, cond := range conditions(s.node, true) {
@@ -107,6 +120,8 @@ func in(mention string, op operator) operator {
 
 // swap replaces an expression, or consecutive statements, by others. In the pattern, _ and
 // $x match anything; the replacement can use $x.
+//
+//go:noinline
 func swap(pattern, replacement string) operator {
 	want := parsePattern(pattern)
 	return func(s scope) (edits []edit) {

@@ -11,7 +11,7 @@ const (
 // fenceMutants break the rules by which a generation reaches the effects of a user, and the rules between a session
 // and its callers.
 func fenceMutants() []mutant {
-	return slices.Concat(tokenMutants(), httpMutants(), sinkMutants(), callerMutants())
+	return slices.Concat(tokenMutants(), httpMutants(), sinkMutants(), callerMutants(), raiseMutants())
 }
 
 // tokenMutants break the rules of fencing tokens, and those of the sink that keeps its values in memory.
@@ -33,11 +33,11 @@ func tokenMutants() []mutant {
 			swap(`o.Hold.Generation`, `o.Hold.Generation - 1`), inFenceHTTP, "TestTenureSendsItsToken"},
 		{"a guarded value accepts an equal generation", "shardlease/lease.Guarded.Put",
 			swap(`generation < g.Generation`, `generation <= g.Generation`), inStore, "TestRegister/LowerGenerationIsRefused"},
-		{"a register refuses before the effect", "memstore.Register.Put",
+		{"a register refuses before the effect", "memstore.Register.put",
 			swap(`if err != nil { return err }; if r.values == nil { r.values = $m }; r.values[name] = next; return nil`,
-				`if r.values == nil { r.values = $m }; next.Value = value; r.values[name] = next; return err`), inStore, "TestRegister/LowerGenerationIsRefused"},
+				`if r.values == nil { r.values = $m }; next.Value = *value; r.values[name] = next; return err`), inStore, "TestRegister/LowerGenerationIsRefused"},
 		// The mutant calls ctx.Err where a real sink would call its store: Play stops a writer that uses its context.
-		{"a register compares and writes in one step", "memstore.Register.Put",
+		{"a register compares and writes in one step", "memstore.Register.put",
 			swap(`r.values[name] = next`, `r.mu.Unlock(); _ = ctx.Err(); r.mu.Lock(); r.values[name] = next`), inFenceTest, "TestReports"},
 	}
 }

@@ -21,7 +21,7 @@ type mutant struct {
 }
 
 func all() []mutant {
-	return slices.Concat(rowMutants(), bucketMutants(), readerMutants(), dynamoMutants(), answerMutants(), inspectMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants(), commandMutants(), fenceMutants(), proofMutants())
+	return slices.Concat(rowMutants(), bucketMutants(), readerMutants(), dynamoMutants(), answerMutants(), inspectMutants(), engineMutants(), planMutants(), ruleMutants(), healthMutants(), commandMutants(), fenceMutants(), proofMutants(), streamMutants(), consumerMutants(), fanOutMutants(), kinesisTestMutants(), confirmMutants())
 }
 
 // edit returns the function of the mutant, and the mutant's edit.

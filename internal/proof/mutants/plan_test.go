@@ -103,6 +103,8 @@ func planMutants() []mutant {
 			swap(`l.facts.ready(a.Parents, l.feed)`, `true`), inEngine, "TestChildInATarget"},
 		{"a worker that lags for three heartbeats has stalls", "internal/engine.peer.lagged",
 			swap(`!t.before($at)`, `t.before($at)`), inEngine, "TestSeatThatOnlyBeats"},
+		{"whatever it cannot read", "internal/engine.lag.keep",
+			swap(`rows.stalls(t, f)`, `nil`), inExplorer, "TestDeniedReads/List_of_all_by_the_first,_for_0s"},
 		{"and not before", "internal/engine.peer.lagged",
 			swap(`!t.before($at)`, `true`), inEngine, "TestSlowReaderKeepsItsShards"},
 		{"heartbeats do not end that it lags", "internal/engine.peers.watch",

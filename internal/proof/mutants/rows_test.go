@@ -180,6 +180,8 @@ func rowMutants() []mutant {
 			never("lockdelay"), inJudge, "TestHandover"},
 		{"the judge sees an eviction that is too early", "internal/proof/judge.Seats.Wrote",
 			never("still"), inJudge, "TestSeats"},
+		{"the judge sees that a lease is acquired again during a tenure", "internal/proof/judge.Handover.hands",
+			without("trusts"), inJudge, "TestHandover"},
 		{"the judge sees that a seat of another worker is written", "internal/proof/judge.Seats.Wrote",
 			swap(`fmt.Errorf("%v wrote the seat %v of %v", by, inc, of.By)`, `error(nil)`), inJudge, "TestSeats"},
 		{"the judge sees a plan that goes back", "internal/proof/judge.Revision",

@@ -12,7 +12,7 @@ func seatMutants() []mutant {
 		{"an old answer does not confirm the seat after a suspension", "internal/engine.seat.confirm",
 			always("wall()"), inEngine, "TestOldBeatDoesNotEndDoubt"},
 		{"a worker that wakes up ends its tenures before it writes", "internal/engine.common.step",
-			swap(`if cause, over := mine.fence(t); over { _ }; of.take(in)`,
+			swap(`if cause, over := mine.fence(t); over { _ }; if !c.confirmed(of, mine, in) { _ }`,
 				`of.take(in); if cause, over := mine.fence(t); over { of.loseSeat(cause, nil) }`), inEngine, "TestNoWriteAfterWakingUp"},
 		{"the time of a heartbeat counts from when it was first seen", "internal/engine.peers.watch",
 			swap(`now = peer{seat: seat, since: $now}`, `now = peer{seat: seat, since: $now - Instant(seat.TTL)}`),

@@ -3,6 +3,8 @@ package mutants
 // watchMutants break the rules of fleets in which not every worker watches.
 func watchMutants() []mutant {
 	return []mutant{
+		{"a late answer to a plan brings no earlier one back", "internal/engine.Engine.planSettled",
+			never("follow.revision"), inEngine, "TestLateAnswerToAPlan"},
 		{"of an unreadable seat only the incarnation counts", "internal/engine.fleet.seats",
 			swap(`blank(p.seat)`, `p.seat`), inEngine, "TestPlansWithAnUnreadableSeat"},
 		{"a seat that can be read again is a change", "internal/engine.inputs",
@@ -101,6 +103,14 @@ func watchMutants() []mutant {
 			never("give.To"), inEngine, "TestStray"},
 		{"the audit finds strays", "internal/engine.fleet.reason",
 			without("strays"), inEngine, "TestStray"},
+		{"but not before the plan is followed", "internal/engine.Engine.swept",
+			swap(`audit.since.Add(-e.turn.cfg.TTL)`, `e.turn.now.Mono`), inEngine, "TestAuditBeforeAPlanIsFollowed"},
+		{"an audit shows nothing that was listed since it began", "internal/engine.Engine.swept",
+			always("audit.begun"), inEngine, "TestOldPageOfAnAudit"},
+		{"no plan is made from the rows of an audit", "internal/engine.Engine.swept",
+			swap(`max(e.facts.begun, 1)`, `e.turn.step`), inEngine, "TestOldPageOfAnAudit"},
+		{"a worker that does not plan keeps no rows", "internal/engine.Engine.sawRows",
+			never("duty.light"), inEngine, "TestRowsOfALightWorkerGrowOld"},
 		{"pages of different revisions are not acted on", "internal/engine.follow.got",
 			never("=!ok"), inEngine, "TestMixedPages"},
 		{"they are read again with growing pauses", "internal/engine.follow.mix",

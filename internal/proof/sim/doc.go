@@ -21,5 +21,5 @@
 // has the life of one fleet: trouble, then calm, and what has to hold in each. faults.go has the table
 // of faults; trouble.go, advice.go, operator.go and damage.go make them happen. rest.go checks that a
 // fleet comes to rest, and life.go changes a fleet that is at rest. season.go is the same for weeks
-// and months; sessions.go is a fleet of sessions.
+// and months; sessions.go is a fleet of sessions, and holders.go the holders of its leases.
 package sim

@@ -226,6 +226,9 @@ func (n *node) Committed(t *virtual.Handler, o engine.Committed) {
 	}
 }
 
+// Confirmed does nothing: a handler of a worker does not ask.
+func (n *node) Confirmed(*virtual.Handler, engine.Confirmed) {}
+
 // Drain ends the soft context.
 func (n *node) Drain(t *virtual.Handler, o engine.Drain) {
 	if t == nil {

@@ -6,12 +6,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/proof/judge"
 	"github.com/shardlease/shardlease-go/internal/proof/virtual"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
-	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -31,8 +30,14 @@ type Report struct {
 	Hash      uint64
 	Tenures   int           // tenures that began
 	Lost      int           // tenures that ended before their holder had released them
+	Hung      int           // holders that hung
+	Failed    int           // holders that returned an error
+	SetAside  int           // leases that were quarantined
+	Moved     int           // tenures that ended because an operator moved the lease
 	Effects   int           // accepted by the registers
 	Refused   int           // refused by the registers
+	Confirmed int           // answers that a holder holds its lease
+	Denied    int           // answers that it does not
 	Settled   time.Duration // from the end of the trouble until no caller waited
 	Rest      float64       // requests of a session at rest in a third of the lease time
 	Mean, Max time.Duration // how long callers waited for the lease that all sessions want
@@ -45,6 +50,10 @@ type contest struct {
 	Sessions
 	sessions  []*session
 	registers map[string]*register
+	stalled   map[engine.Tenure]bool          // their holders were asked to let go because they were silent
+	lost      map[engine.Tenure]time.Duration // when each generation of a lease ended
+	ordered   map[judge.Tenure]bool           // the tenures that an operator has moved
+	cut       map[string]time.Duration        // when the holder of a lease was last cut off for a move
 	id        uint64
 	hot       bool // all sessions want the same lease
 	waits     []time.Duration
@@ -69,6 +78,8 @@ type session struct {
 	waiting map[string]wait
 	beats   int // heartbeats
 	wishes  int // reads of the wishes
+	rolls   int // listings of the seats, of which a group makes about four a minute
+	looks   int // reads of single seats
 	others  int // all other requests, except checks whether the table was restored
 }
 
@@ -77,15 +88,8 @@ type wait struct {
 	id    uint64
 	since time.Duration
 	delay time.Duration
-}
-
-// A holder holds a lease in one tenure.
-type holder struct {
-	*virtual.Handler
-	s        *session
-	by       virtual.Sender
-	ended    bool // the holder has returned
-	released bool
+	try   bool          // the caller only tries
+	most  time.Duration // how long it waits then: see engine.Acquire
 }
 
 // Run simulates the sessions in chapters: trouble; calm, in which all waiting callers are served; a successor for
@@ -96,10 +100,13 @@ func (s Sessions) Run(seed uint64, log func(string)) Report {
 	ttl := pick(w.chance, 3*time.Second, 5*time.Second, 10*time.Second)
 	w.set = settings{
 		ttl: ttl, drain: 2 * ttl, handoff: rebalance.Eager, marks: pick(w.chance, 0, 1, 5), commits: pick(w.chance, 0, time.Second),
-		backoff: -1, audit: time.Minute, poll: time.Hour, chances: chances{busy: 0.1},
+		backoff: -1, stall: 4 * ttl, attempts: 2, audit: time.Minute, poll: time.Hour, chances: chances{busy: 0.1},
 	}
 	w.net.slow, w.net.timeout = 5*time.Millisecond, w.between(ttl/10, ttl/2)
-	c := &contest{world: w, Sessions: s, registers: map[string]*register{}}
+	c := &contest{
+		world: w, Sessions: s, registers: map[string]*register{}, stalled: map[engine.Tenure]bool{}, lost: map[engine.Tenure]time.Duration{},
+		ordered: map[judge.Tenure]bool{}, cut: map[string]time.Duration{},
+	}
 	w.table.Watcher = c
 	for i := range s.Count {
 		c.join(fmt.Sprintf("n%04d", i))
@@ -141,6 +148,26 @@ func (c *contest) suffer() {
 		c.After(c.between(0, 8*mean), force)
 	}
 	c.After(c.set.ttl, force)
+	var free func()
+	free = func() {
+		if c.strict {
+			return
+		}
+		if !c.net.down {
+			c.free()
+		}
+		c.After(c.set.ttl, free)
+	}
+	c.After(c.set.ttl, free)
+	var move func()
+	move = func() {
+		if c.peace {
+			return
+		}
+		c.move()
+		c.After(c.between(0, 4*mean), move)
+	}
+	c.After(c.set.ttl, move)
 	var forget func()
 	forget = func() { // no request is under way for as long as this
 		c.promises.Forget()
@@ -148,6 +175,40 @@ func (c *contest) suffer() {
 	}
 	c.After(10*c.set.ttl, forget)
 	c.run(c.Trouble)
+}
+
+// free takes every lease out of quarantine.
+func (c *contest) free() {
+	for _, r := range c.table.Records(group, lease.KindLease) {
+		if row := r.(lease.Row); row.Quarantined {
+			c.report.SetAside++
+			if row.Attempts() < c.set.attempts {
+				c.blame("%v is quarantined after %d failures", row, row.Attempts())
+			}
+			err := c.operator.write(protocol.Unquarantine(row, protocol.Command{Seen: row.Generation, By: "operator"}, c.operator.stamp()))
+			if err != nil {
+				c.blame("unquarantine: %v", err)
+			}
+		}
+	}
+}
+
+// move moves a lease from its holder to a session, which may not want it.
+func (c *contest) move() {
+	row := c.promises.Row(c.name())
+	if row.Owner.IsZero() || c.net.down {
+		return
+	}
+	lasts := c.between(c.set.ttl, 3*c.set.ttl).Truncate(time.Millisecond)
+	w := lease.Wish{
+		Kind: lease.WishMove, Subject: row.Shard, To: pick(c.chance, c.sessions...).Name, By: "operator", Until: c.operator.stamp().At.Add(lasts),
+		Generation: row.Generation, Lasts: lasts,
+	}
+	if c.operator.wish(func(list []lease.Wish) []lease.Wish {
+		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), w)
+	}) {
+		c.ordered[judge.TenureOf(row)] = true
+	}
 }
 
 // name draws the name of a lease. Some names are drawn often.
@@ -204,7 +265,7 @@ func (c *contest) settle() {
 // heirs makes the sessions acquire and release every existing lease, also the leases of dead sessions.
 func (c *contest) heirs() {
 	for i, r := range c.table.Records(group, lease.KindLease) {
-		c.sessions[i%len(c.sessions)].acquire(r.Key().Name, wait{}, false)
+		c.sessions[i%len(c.sessions)].acquire(r.Key().Name, wait{})
 	}
 	waiting := func(s *session) int { return len(s.waiting) }
 	limit := 5 * c.set.ttl // a seat and a lock delay, each of up to a lease time
@@ -244,7 +305,7 @@ func (c *contest) sum(of func(*session) int) (n int) {
 func (c *contest) rest() {
 	for _, s := range c.sessions {
 		for i := range c.Leases {
-			s.acquire(fmt.Sprintf("own-%s-%d", s.Name, i), wait{}, false)
+			s.acquire(fmt.Sprintf("own-%s-%d", s.Name, i), wait{})
 		}
 		s.others = 0
 	}
@@ -256,16 +317,23 @@ func (c *contest) rest() {
 		if s.others > 2*c.Leases {
 			c.blame("%s made %d requests for %d new leases", s.Name, s.others, c.Leases)
 		}
-		s.others, s.beats, s.wishes = 0, 0, 0
+		s.others, s.beats, s.wishes, s.rolls, s.looks = 0, 0, 0, 0, 0
 	}
 	const beats = 30
 	c.run(beats * c.set.ttl / 3)
 	most := beats*1000*1040/(875*1000) + 2 // intervals are up to an eighth shorter, and clocks 4 % too fast
 	for _, s := range c.sessions {
+		if s.looks > len(c.table.Seats(group)) { // each whose clock is wrong is looked at once
+			c.blame("%s reads single seats %d times at rest", s.Name, s.looks)
+		}
 		if s.beats > most || s.wishes > most || s.others > 0 {
 			c.blame("%s holds %d leases at rest with %d heartbeats, %d reads of the wishes and %d other requests in %d intervals",
 				s.Name, len(s.Handlers), s.beats, s.wishes, s.others, beats)
 		}
+	}
+	// The first listings of a session show a part of a large group, and so come sooner.
+	if rolls, most := c.sum(func(s *session) int { return s.rolls }), int(beats*c.set.ttl/3/(10*time.Second))+2+c.Count/10; c.Count <= 24 && rolls > most {
+		c.blame("%d sessions at rest list the seats %d times in %v, want at most %d", c.Count, rolls, beats*c.set.ttl/3, most)
 	}
 	c.report.Rest = float64(c.sum(func(s *session) int { return s.beats + s.wishes })) / float64(len(c.sessions)) / beats
 	c.releaseAll()
@@ -334,6 +402,8 @@ func (c *contest) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 		}
 		if after.Generation > before.Generation {
 			c.stats.hands(after.Last.Reason, 1)
+			c.lost[engine.Tenure{Shard: before.Shard, Generation: before.Generation}] = c.Now()
+			c.check(c.moved(w, before, after))
 			c.check((&judge.Handover{
 				Accepted: judge.Accepted{Before: before, After: after, Write: w, By: by.Name},
 				Now:      c.Now(), Clocks: clocks, Drain: c.set.drain, Seats: p.seats, Requests: p.requests, Seated: true, Holder: c.holder(before),
@@ -342,17 +412,31 @@ func (c *contest) Accepted(by virtual.Sender, w lease.Write, r lease.Record) {
 	}
 }
 
+// moved checks that a holder reserves its lease only for a move, and that the lock delay of a holder that was cut off
+// passes before anybody acquires the lease.
+func (c *contest) moved(w lease.Write, before, after lease.Row) error {
+	delay := before.Reserved.Delay
+	if cut, is := c.cut[before.Shard]; is && !after.Owner.IsZero() && c.Now()-cut < clocks.Least(delay) {
+		return fmt.Errorf("S4: %v was acquired %v after its holder was cut off: %v", before, c.Now()-cut, after)
+	}
+	delete(c.cut, before.Shard)
+	if after.Reserved.IsZero() || w.Op != lease.OpSwap {
+		return nil
+	}
+	c.report.Moved++
+	if after.Last.Reason == lease.ReasonDrainTimeout {
+		c.cut[before.Shard] = c.Now()
+	}
+	if !c.ordered[judge.TenureOf(before)] {
+		return fmt.Errorf("S4: %v was reserved, and nobody has moved it: %v", before, after)
+	}
+	return nil
+}
+
 // holder returns what is known of the owner of a row.
 func (c *contest) holder(of lease.Row) (h judge.Holder) {
 	h.Trusts = slices.ContainsFunc(c.register(of.Shard).active, func(o *holder) bool { return o.trusts() && o.Generation == of.Generation })
 	return h
-}
-
-// trusts reports whether the holder may believe that it holds the lease: its process is not paused, and has not
-// learnt that the tenure has ended. After a sleep of the machine, a process learns that only from the answer to a
-// heartbeat.
-func (o *holder) trusts() bool {
-	return !o.ended && !o.Over && o.s.Up() && o.s.Sender() == o.by && o.s.well() && o.s.Clock.Slept == 0
 }
 
 // Stepped starts the callers of a new process, and makes a caller that was refused try again.
@@ -365,7 +449,7 @@ func (s *session) Stepped(in engine.Input, out []engine.Output) {
 		}
 	}
 	for _, o := range out {
-		if u, ok := o.(engine.Unavailable); ok && s.waiting[u.Name].id == u.ID {
+		if u, ok := o.(engine.Unavailable); ok && !u.Waits && s.waiting[u.Name].id == u.ID {
 			delete(s.waiting, u.Name)
 			s.Later(s.w.between(s.w.set.ttl/4, s.w.set.ttl), s.want)
 		}
@@ -376,12 +460,18 @@ func (s *session) Stepped(in engine.Input, out []engine.Output) {
 func (s *session) Call(o engine.Output) {
 	get, _ := o.(engine.Get)
 	send, sends := o.(engine.Send)
+	list, lists := o.(engine.List)
 	_, verifies := o.(engine.Verify)
 	switch {
+	case sends && send.Write.Key().Kind == lease.KindSeat && send.Write.Op == lease.OpDelete: // an eviction
 	case sends && send.Write.Key().Kind == lease.KindSeat:
 		s.beats++
+	case get.Key.Kind == lease.KindSeat:
+		s.looks++
 	case get.Key.Kind == lease.KindWishes, sends && send.Write.Key().Kind == lease.KindWishes:
 		s.wishes++
+	case lists && list.Query.Eventually:
+		s.rolls++
 	case !verifies:
 		s.others++
 	}
@@ -406,18 +496,25 @@ func (s *session) want() {
 	if c.likely(0.3) && !c.closing {
 		of.delay = c.between(0, c.set.ttl)
 	}
-	id := s.acquire(name, of, c.likely(0.1) && !c.closing)
+	if c.likely(0.1) && !c.closing {
+		of.try, of.most = true, pick(c.chance, 0, 0, -1, c.between(0, 3*c.set.ttl))
+	}
+	id := s.acquire(name, of)
 	if c.likely(0.1) && !c.closing {
 		s.Later(c.between(0, 2*c.set.ttl), func() { s.forgo(name, id) })
 	}
 }
 
 // acquire plays a caller that wants this lease.
-func (s *session) acquire(name string, of wait, try bool) uint64 {
+func (s *session) acquire(name string, of wait) uint64 {
 	s.c.id++
 	of.id, of.since = s.c.id, s.w.Now()
 	s.waiting[name] = of
-	s.Input(engine.Acquire{Name: name, ID: of.id, LockDelay: of.delay.Truncate(time.Millisecond), Try: try})
+	in := engine.Acquire{Name: name, ID: of.id, LockDelay: of.delay.Truncate(time.Millisecond), Try: of.try, Wait: of.most}
+	if !s.c.closing {
+		in.StallAfter, in.MaxAttempts = s.c.set.stall, s.c.set.attempts
+	}
+	s.Input(in)
 	return of.id
 }
 
@@ -429,163 +526,3 @@ func (s *session) forgo(name string, id uint64) {
 		s.want()
 	}
 }
-
-// Start begins a tenure: the caller makes effects for a while, and releases the lease.
-func (s *session) Start(t *virtual.Handler, o engine.Start) {
-	c, name := s.c, o.Tenure.Shard
-	of := &holder{Handler: t, s: s, by: s.Sender()}
-	t.Script = of
-	c.trace("start", s.Name, func() string { return fmt.Sprint(o.Tenure, " ", o.Transfer) })
-	c.start(of, o)
-	r := c.register(name)
-	r.active = append(slices.DeleteFunc(r.active, func(o *holder) bool { return o.ended || o.s.Sender() != o.by }), of)
-	c.report.Tenures++
-	caller := s.waiting[name]
-	if caller.id != o.Acquire {
-		of.release() // nobody waits for it any more
-		return
-	}
-	delete(s.waiting, name)
-	c.waits = append(c.waits, c.Now()-caller.since)
-	if c.strict && !c.hot {
-		return // the caller holds the lease until the chapter ends
-	}
-	keep := c.between(0, c.holds())
-	if c.peace {
-		keep = min(keep, 100*time.Millisecond)
-	}
-	of.work(c.Now() + keep)
-}
-
-// start checks that the start of a tenure keeps the promises.
-func (c *contest) start(of *holder, o engine.Start) {
-	s, p := of.s, c.promises
-	c.check(p.Start(judge.Tenure(of.Tenure), s.me, o.Checkpoint.Position))
-	if !s.trusts() {
-		c.blame("%v is started without trust: seated %t", of.Tenure, s.seated)
-	}
-	forced := func(o *holder) bool { return p.of(o.Tenure).Ended.Reason == lease.ReasonForced }
-	for _, o := range c.register(of.Shard).active {
-		if o.trusts() && !forced(o) && !forced(of) {
-			c.blame("%s starts %v while %s trusts in %v", s.Name, of.Tenure, o.s.Name, o.Tenure)
-		}
-	}
-}
-
-// work makes effects and marks until the given time, and then releases the lease.
-func (o *holder) work(until time.Duration) {
-	s, w := o.s, o.s.w
-	if o.ended {
-		return
-	}
-	o.effect()
-	if o.Over {
-		return
-	}
-	if w.Now() >= until || o.Soft {
-		o.release()
-		return
-	}
-	if w.likely(0.3) {
-		o.Marks++
-		in := engine.Marks{Tenure: o.Tenure, Mark: checkpoint.Mark{Position: strconv.FormatInt(int64(w.Now()), 10)}, Seq: o.Marks}
-		if w.likely(0.3) {
-			in.Flush = o.Marks
-		}
-		s.Input(in)
-	}
-	s.Later(w.between(0, w.set.ttl/2), func() { o.work(until) })
-}
-
-// effect sends an effect to the register. Some effects arrive late, when the lease may have changed hands.
-func (o *holder) effect() {
-	w := o.s.w
-	d := w.between(time.Millisecond/2, 5*time.Millisecond)
-	if !w.peace && w.likely(0.05) {
-		d = w.between(0, 3*w.set.ttl)
-	}
-	w.After(d, func() { o.s.c.arrive(o) })
-}
-
-// arrive takes an effect that arrives at the register.
-func (c *contest) arrive(o *holder) {
-	accepted, err := c.register(o.Shard).Effect(judge.Tenure(o.Tenure), o.by)
-	c.check(err)
-	if accepted {
-		c.report.Effects++
-	} else {
-		c.report.Refused++
-	}
-}
-
-// release makes the holder release its lease.
-func (o *holder) release() {
-	o.released = true
-	o.s.Later(0, func() {
-		if !o.ended {
-			o.s.Input(engine.Marks{Tenure: o.Tenure, Release: true})
-		}
-	})
-}
-
-// Drain ends the soft context: the holder returns soon, or is cut off.
-func (s *session) Drain(t *virtual.Handler, o engine.Drain) {
-	if t == nil {
-		return
-	}
-	s.w.check(s.reasons(t, o.Tenure, o.Cause, nil).WindDown())
-	d := s.w.between(0, 50*time.Millisecond)
-	if s.w.likely(0.1) && !s.w.peace {
-		d = s.w.between(0, 2*s.w.set.drain)
-	}
-	s.Later(d, t.Script.(*holder).ret)
-}
-
-// Over ends a tenure.
-func (s *session) Over(t *virtual.Handler, o engine.Over) {
-	s.w.trace("over", s.Name, func() string { return fmt.Sprint(o.Tenure, " cause ", o.Cause, " ", o.Err) })
-	s.w.check(s.reasons(t, o.Tenure, o.Cause, o.Err).Check())
-	if t == nil {
-		return // its holder has returned
-	}
-	of := t.Script.(*holder)
-	if !of.released {
-		s.c.report.Lost++
-	}
-	s.Later(s.w.between(0, 50*time.Millisecond), of.ret)
-}
-
-// reasons returns what is known of the reasons for the end of a tenure. The handler is nil if its holder has returned.
-func (s *session) reasons(t *virtual.Handler, id engine.Tenure, cause event.Cause, err error) judge.End {
-	p := s.c.promises
-	e := judge.End{
-		Cause: cause, Err: err, Tenure: judge.Tenure(id), Ended: p.of(id).Ended, Returned: t == nil, Stopping: s.leaver, Calm: s.w.strict,
-		Untrusted: (cause == event.CauseExpired || cause == event.CauseUnreachable) && p.untrusted(s.node),
-	}
-	if t != nil {
-		e.Soft, e.Released = t.Soft, t.Script.(*holder).released
-	}
-	return e
-}
-
-// ret makes the holder return.
-func (o *holder) ret() {
-	s := o.s
-	if o.ended || !s.Handlers.Remove(o.Tenure) {
-		return
-	}
-	o.ended = true
-	if s.done {
-		if len(s.Handlers) == 0 {
-			s.exit()
-		}
-		return
-	}
-	s.Input(engine.Returned{Tenure: o.Tenure})
-	if !s.w.strict {
-		s.Later(s.w.between(0, s.w.set.ttl/2), s.want)
-	}
-}
-
-// Committed does nothing: a holder does not wait for commits.
-func (s *session) Committed(*virtual.Handler, engine.Committed) {}

@@ -108,7 +108,11 @@ func (r *runs) all() {
 	r.began = time.Now()
 	r.next.Store(given.from)
 	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	processors := runtime.GOMAXPROCS(0)
+	if !given.bounded() {
+		processors = 1
+	}
+	for range processors {
 		all.Go(r.run)
 	}
 	all.Wait()

@@ -36,7 +36,9 @@ func (r reader) Clone() virtual.Engine { return reader{r.Engine.Clone(), r.seats
 func TestEnginesWriteEveryFieldOfASeat(t *testing.T) {
 	elsewhere := map[string]string{ // tests of the engine
 		"lease.Health.Silent": "TestSilentHandlers", "lease.Health.SilentSince": "TestSilentHandlers",
-		"lease.Health.NoSource": "TestBlindWatchers", "lease.Says.NewsLeft": "TestManyParentsFinishAtOnce",
+		"lease.Health.NoSource": "TestBlindWatchers", "lease.Says.Waits": "TestWaitStandsOnTheSeat", "lease.Says.WaitsLeft": "TestManyWaits",
+		"lease.Wait.Lease": "TestWaitStandsOnTheSeat", "lease.Wait.Task": "TestWaitStandsOnTheSeat", "lease.Wait.Since": "TestWaitStandsOnTheSeat",
+		"lease.Says.NewsLeft":        "TestManyParentsFinishAtOnce",
 		"rebalance.Terms.AfterDrain": "TestDrainDeadline", "rebalance.Terms.Prepare": "TestEagerMove",
 	}
 	files, err := filepath.Glob("testdata/*.txt")

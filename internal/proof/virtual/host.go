@@ -49,10 +49,12 @@ type Shell interface {
 	Plan(o engine.Plan)
 	// Start calls a handler. The handler is not in Handlers yet, so an earlier handler of the same
 	// shard can be found there.
+	Raise(o engine.RaiseAgain)
 	Start(h *Handler, o engine.Start)
 	Drain(h *Handler, o engine.Drain)
 	Over(h *Handler, o engine.Over)
 	Committed(h *Handler, o engine.Committed)
+	Confirmed(h *Handler, o engine.Confirmed)
 	Prepare(o engine.Prepare)
 	// Wire carries out an Answer, a Link or an Unlink. Process has this method.
 	Wire(o engine.Output)
@@ -64,8 +66,10 @@ type Quiet struct{}
 
 func (Quiet) Stepped(engine.Input, []engine.Output) {}
 func (Quiet) Committed(*Handler, engine.Committed)  {}
+func (Quiet) Confirmed(*Handler, engine.Confirmed)  {}
 func (Quiet) Plan(engine.Plan)                      {} // an engine without a planner does not ask
 func (Quiet) Prepare(engine.Prepare)                {}
+func (Quiet) Raise(engine.RaiseAgain)               {} // nor does one without targets
 func (Quiet) Tell(event.Event)                      {}
 
 // A Host runs one engine: it gives it inputs, carries out its outputs, and knows its handlers. It
@@ -121,8 +125,12 @@ func (h *Host) CarryOut(o engine.Output) {
 		}
 	case engine.Committed:
 		h.Shell.Committed(h.Handlers.Of(o.Tenure), o)
+	case engine.Confirmed:
+		h.Shell.Confirmed(h.Handlers.Of(o.Tenure), o)
 	case engine.Prepare:
 		h.Shell.Prepare(o)
+	case engine.RaiseAgain:
+		h.Shell.Raise(o)
 	case engine.Answer, engine.Link, engine.Unlink:
 		h.Shell.Wire(o)
 	case engine.Tell:
