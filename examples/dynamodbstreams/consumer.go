@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/shardlease/shardlease-go/examples/internal/effects"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -29,7 +30,7 @@ type consumer struct {
 	streams *streams
 	start   time.Time // earlier changes are left out
 	process processor
-	keep    func(ctx context.Context, h lease.Hold, e effect) error
+	keep    func(ctx context.Context, h lease.Hold, all []effects.Effect) (known int, err error)
 }
 
 // handle is the handler for shardlease.Worker.Run: it reads a shard until it has to wind
@@ -81,8 +82,8 @@ func (c *consumer) one(ctx context.Context, t *shardlease.Tenure, r types.Record
 		if err != nil {
 			return fmt.Errorf("record %s: %w", *r.EventID, err)
 		}
-		e := effect{t.Shard().Name, *r.Dynamodb.SequenceNumber, table + "/" + keyText(r.Dynamodb.Keys), value}
-		if err := c.keep(ctx, t.Hold(), e); err != nil {
+		e := effects.Effect{Key: table + "/" + keyText(r.Dynamodb.Keys), ID: t.Shard().Name + "/" + *r.Dynamodb.SequenceNumber, Value: value}
+		if _, err := c.keep(ctx, t.Hold(), []effects.Effect{e}); err != nil {
 			return err
 		}
 	}

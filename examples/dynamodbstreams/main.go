@@ -1,6 +1,6 @@
 // Dynamodbstreams consumes the DynamoDB Streams of one table or several: each change of an
 // item has an effect in another table, exactly once. Run any number of processes. README.md
-// explains the program, and examples/kinesis shows what a larger program needs.
+// explains the program.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -23,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/examples/internal/effects"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 )
@@ -31,7 +31,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	if err := run(ctx, os.Args[1:], log, process); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(ctx, os.Args[1:], log, effectOf); err != nil && !errors.Is(err, flag.ErrHelp) {
 		log.Error("consumer ends", "err", err)
 		os.Exit(1)
 	}
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	db := connect(sdk)
+	db := effects.Connect(sdk)
 	leases, err := dynamostore.Open(ctx, db, s.leases, dynamostore.Options{Group: s.group, Timeout: min(2*time.Second, s.ttl/4), Logger: log})
 	if err != nil {
 		return err
@@ -92,10 +92,10 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	out := &sink{client: db, table: s.sink, leases: leases, group: s.group}
+	out := &effects.Sink{Client: db, Table: s.sink, Leases: leases}
 	var start time.Time
 	if s.start == "latest" {
-		if start, err = out.begin(ctx, time.Now()); err != nil {
+		if start, err = begin(ctx, out, s.group, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -110,16 +110,8 @@ func run(ctx context.Context, args []string, log *slog.Logger, process processor
 	if err != nil {
 		return err
 	}
-	c := consumer{streams: source, start: start, process: process, keep: out.keep}
+	c := consumer{streams: source, start: start, process: process, keep: out.Store}
 	return w.Run(ctx, c.handle)
-}
-
-// connect returns the client of the tables. The errors of DynamoDB Local have no checksum, and the SDK would log a
-// warning for each. Other endpoints have TLS.
-func connect(sdk aws.Config) *dynamodb.Client {
-	return dynamodb.NewFromConfig(sdk, func(o *dynamodb.Options) {
-		o.DisableValidateResponseChecksum = strings.HasPrefix(aws.ToString(o.BaseEndpoint), "http:")
-	})
 }
 
 // find returns the ARNs of the streams of the tables.
@@ -138,9 +130,9 @@ func find(ctx context.Context, db *dynamodb.Client, tables []string) ([]string, 
 	return arns, nil
 }
 
-// process makes the effect of one change; put your own work here. In this example the effect is
+// effectOf makes the effect of one change; put your own work here. In this example the effect is
 // the kind of the change, and the status of the item after it.
-func process(_ context.Context, _ string, r types.Record) ([]byte, error) {
+func effectOf(_ context.Context, _ string, r types.Record) ([]byte, error) {
 	value := string(r.EventName)
 	if status, ok := r.Dynamodb.NewImage["status"].(*types.AttributeValueMemberS); ok {
 		value += " " + status.Value

@@ -11,32 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/examples/internal/effects"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// createTable creates a table with these keys, and a stream if the test reads it.
-func createTable(t *testing.T, client *dynamodb.Client, name string, stream *types.StreamSpecification, keys ...string) {
-	t.Helper()
-	in := &dynamodb.CreateTableInput{TableName: &name, BillingMode: types.BillingModePayPerRequest, StreamSpecification: stream}
-	for i, key := range keys {
-		in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: &key, AttributeType: types.ScalarAttributeTypeS})
-		in.KeySchema = append(in.KeySchema, types.KeySchemaElement{AttributeName: &key, KeyType: []types.KeyType{types.KeyTypeHash, types.KeyTypeRange}[i]})
-	}
-	if _, err := client.CreateTable(t.Context(), in); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newSink returns a sink with tables of its own, on DynamoDB Local.
-func newSink(t *testing.T) (s *sink, leases string) {
+func newSink(t *testing.T) (s *effects.Sink, leases string) {
 	t.Helper()
 	if os.Getenv("AWS_ENDPOINT_URL_DYNAMODB") == "" {
 		t.Skip("no DynamoDB Local: start this with ./run-local")
@@ -45,44 +30,38 @@ func newSink(t *testing.T) (s *sink, leases string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, leases = &sink{client: connect(sdk), table: "effects-" + rand.Text(), group: "orders"}, "leases-"+rand.Text()
-	o := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
-	createTable(t, s.client, s.table, nil, "id", "part")
-	if err := dynamostore.CreateTable(t.Context(), s.client, leases, o); err != nil {
+	s, leases = &effects.Sink{Client: effects.Connect(sdk), Table: "effects-" + rand.Text()}, "leases-"+rand.Text()
+	if err := effects.CreateTable(t.Context(), s.Client, s.Table); err != nil {
 		t.Fatal(err)
 	}
-	if s.leases, err = dynamostore.Open(t.Context(), s.client, leases, dynamostore.Options{Timeout: 20 * time.Second}); err != nil {
+	o := dynamostore.TableOptions{NoDeletionProtection: true, NoPointInTimeRecovery: true}
+	if err := dynamostore.CreateTable(t.Context(), s.Client, leases, o); err != nil {
+		t.Fatal(err)
+	}
+	if s.Leases, err = dynamostore.Open(t.Context(), s.Client, leases, dynamostore.Options{Timeout: 20 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	return s, leases
 }
 
-// effects returns the effects of an item, in order.
-func (s *sink) effects(t *testing.T, item string) (all []string) {
+// stored returns the effects of a key, in the order in which they were stored. The total must be their number.
+func stored(t *testing.T, s *effects.Sink, group, key string) (all []string) {
 	t.Helper()
-	pages := dynamodb.NewQueryPaginator(s.client, &dynamodb.QueryInput{
-		TableName: &s.table, ConsistentRead: aws.Bool(true), KeyConditionExpression: aws.String("id = :id AND begins_with(part, :effect)"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":id": &types.AttributeValueMemberS{Value: s.id(item)}, ":effect": &types.AttributeValueMemberS{Value: "effect/"},
-		},
-	})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, in := range page.Items {
-			all = append(all, string(in["value"].(*types.AttributeValueMemberB).Value))
-		}
+	values, total, err := s.Read(t.Context(), group, key)
+	if err != nil || total != len(values) {
+		t.Errorf("%d effects of %s, and the total is %d: %v", len(values), key, total, err)
+	}
+	for _, value := range values {
+		all = append(all, string(value))
 	}
 	return all
 }
 
 // hold lets a worker claim shards until the test ends, and returns the holds of its first tenures.
-func hold(t *testing.T, s *sink, group string, shards ...string) map[string]lease.Hold {
+func hold(t *testing.T, s *effects.Sink, group string, shards ...string) map[string]lease.Hold {
 	t.Helper()
 	began := make(chan lease.Hold, 1000)
-	w, err := shardlease.New(s.leases, shardlease.Static(shards...), shardlease.Config{Group: group, Handoff: rebalance.Eager})
+	w, err := shardlease.New(s.Leases, shardlease.Static(shards...), shardlease.Config{Group: group, Handoff: rebalance.Eager})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,77 +90,78 @@ func hold(t *testing.T, s *sink, group string, shards ...string) map[string]leas
 	return holds
 }
 
-// TestEffectsAreKeptOnce: an effect is stored if it is later than those of its item, and if the
-// hold is current; a child shard has marks of its own.
+// TestEffectsAreKeptOnce: an effect is stored if the table does not have it, and if the hold is current, whatever else is in
+// its transaction; what is known is counted.
 func TestEffectsAreKeptOnce(t *testing.T) {
 	s, _ := newSink(t)
-	holds := hold(t, s, "orders", "shard-10", "shard-1") // one name is a prefix of the other
-	h, next := holds["shard-10"], holds["shard-1"]
-	keep := func(h lease.Hold, n int) error {
-		sequence := fmt.Sprint(n) // of any length, so that texts and numbers have different orders
-		return s.keep(t.Context(), h, effect{h.Key.Name, sequence, "x", []byte(sequence)})
+	holds := hold(t, s, "orders", "shard-1", "shard-2")
+	h, next := holds["shard-1"], holds["shard-2"]
+	keep := func(h lease.Hold, numbers ...int) (int, error) {
+		var all []effects.Effect
+		for _, n := range numbers {
+			all = append(all, effects.Effect{Key: fmt.Sprint("k", n%2), ID: fmt.Sprint(h.Key.Name, "/", n), Value: fmt.Append(nil, n)})
+		}
+		return s.Store(t.Context(), h, all)
 	}
-	for _, n := range []int{1, 9, 1, 9, 10, 9} {
-		if err := keep(h, n); err != nil {
-			t.Error(err)
+	for _, c := range []struct {
+		numbers []int
+		known   int
+	}{{[]int{1, 2}, 0}, {[]int{1, 2}, 2}, {[]int{1, 3, 4, 2}, 2}, {nil, 0}, {[]int{5}, 0}} {
+		if known, err := keep(h, c.numbers...); err != nil || known != c.known {
+			t.Errorf("%v: %d known, %v; want %d", c.numbers, known, err, c.known)
 		}
 	}
-	boss := shardlease.Supervisor{Store: s.leases, Group: "orders", By: "test"}
-	if _, err := boss.ForceRelease(t.Context(), "shard-10", h.Generation, "to fence its holder"); err != nil {
+	boss := shardlease.Supervisor{Store: s.Leases, Group: "orders", By: "test"}
+	if _, err := boss.ForceRelease(t.Context(), "shard-1", h.Generation, "to fence its holder"); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{10, 11} { // an effect that is stored, and a new one
-		if err := keep(h, n); !errors.Is(err, checkpoint.ErrStale) {
+	for _, n := range []int{1, 7} { // an effect that is stored, and a new one
+		if _, err := keep(h, n); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("a stale write: %v", err)
 		}
 	}
-	for _, n := range []int{2, 2, 3} {
-		if err := keep(next, n); err != nil {
-			t.Error(err)
-		}
+	if known, err := keep(next, 1, 3); err != nil || known != 0 { // the ids are those of another shard
+		t.Errorf("%d known, %v", known, err)
 	}
-	// Sorted by shard. In DynamoDB the name of a child sorts after its parent; in this test it does not.
-	if got := s.effects(t, "x"); !slices.Equal(got, []string{"2", "3", "1", "9", "10"}) {
-		t.Errorf("the item has %v", got)
+	for key, want := range map[string][]string{"k1": {"1", "3", "5", "1", "3"}, "k0": {"2", "4"}, "k2": nil} {
+		if got := stored(t, s, "orders", key); !slices.Equal(got, want) {
+			t.Errorf("%s has %v, want %v", key, got, want)
+		}
 	}
 }
 
-// TestGroupsShareATable: each group has effects of its own, and a sink accepts only those of its
-// group. When the item was the whole id, the second group stored 0 of 9.
+// TestGroupsShareATable: each group has effects of its own, with any bytes.
 func TestGroupsShareATable(t *testing.T) {
 	s, _ := newSink(t)
 	for _, group := range []string{"orders", "invoices", "orders/x"} {
 		h := hold(t, s, group, "shard")["shard"]
-		other := &sink{client: s.client, table: s.table, leases: s.leases, group: group}
 		var want []string
 		for n := range 9 {
-			e := effect{"shard", fmt.Sprint(n), "x", fmt.Append(nil, n, "\xff\x00")} // not valid UTF-8
-			if err := other.keep(t.Context(), h, e); err != nil {
-				t.Fatal(err)
+			e := effects.Effect{Key: "x", ID: fmt.Sprint(n), Value: fmt.Append(nil, n, "\xff\x00")} // not valid UTF-8
+			if known, err := s.Store(t.Context(), h, []effects.Effect{e}); err != nil || known != 0 {
+				t.Fatal(known, err)
 			}
-			want = append(want, string(e.value))
+			want = append(want, string(e.Value))
 		}
-		if got := other.effects(t, "x"); !slices.Equal(got, want) {
+		if got := stored(t, s, group, "x"); !slices.Equal(got, want) {
 			t.Errorf("group %s has %q, want %q", group, got, want)
-		}
-		if err := s.keep(t.Context(), h, effect{"shard", "10", "x", nil}); (err != nil) != (group != s.group) {
-			t.Errorf("the hold of group %s with the sink of %s: %v", group, s.group, err)
 		}
 	}
 }
 
-// TestManyLargeEffects: the effects of one item may be larger in total than a DynamoDB item. When
-// they were stored as a list, they blocked their shard at 400 KB.
-func TestManyLargeEffects(t *testing.T) {
+// TestFullTransaction: as many effects as may be in one call, of as many keys, and without a value.
+func TestFullTransaction(t *testing.T) {
 	s, _ := newSink(t)
 	h := hold(t, s, "orders", "shard")["shard"]
-	for n := range 5 {
-		if err := s.keep(t.Context(), h, effect{"shard", fmt.Sprint(n), "x", make([]byte, 200_000)}); err != nil {
-			t.Fatal(err)
-		}
+	var all []effects.Effect
+	for n := range effects.Most {
+		all = append(all, effects.Effect{Key: fmt.Sprint(n), ID: "0"})
 	}
-	if n := len(s.effects(t, "x")); n != 5 {
-		t.Errorf("the item has %d effects", n)
+	if known, err := s.Store(t.Context(), h, all); err != nil || known != 0 {
+		t.Errorf("%d known, %v", known, err)
+	}
+	if got := stored(t, s, "orders", "48"); len(got) != 1 {
+		t.Errorf("a key has %q", got)
 	}
 }
 
@@ -190,9 +170,8 @@ func TestBegin(t *testing.T) {
 	s, _ := newSink(t)
 	now := time.Now().Truncate(time.Minute)
 	for group, want := range map[string]time.Time{"orders": now, "invoices": now.Add(time.Minute)} {
-		s.group = group
 		for _, at := range []time.Time{want.Add(59 * time.Second), want.Add(time.Hour)} {
-			if got, err := s.begin(t.Context(), at); err != nil || !got.Equal(want) {
+			if got, err := begin(t.Context(), s, group, at); err != nil || !got.Equal(want) {
 				t.Errorf("%s begins at %v, %v, want %v", group, got, err, want)
 			}
 		}

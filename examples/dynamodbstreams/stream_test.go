@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/examples/internal/effects"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -201,11 +203,11 @@ func TestParentsFirst(t *testing.T) {
 		c := consumer{
 			streams: source, start: began.Add(5 * time.Second),
 			process: func(_ context.Context, table string, r types.Record) ([]byte, error) { return []byte(table), nil },
-			keep: func(_ context.Context, _ lease.Hold, e effect) error {
+			keep: func(_ context.Context, _ lease.Hold, all []effects.Effect) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				got = append(got, e.sequence)
-				return nil
+				got = append(got, path.Base(all[0].ID))
+				return 0, nil
 			},
 		}
 		rows := after(t, source, 20*time.Second, c.handle)
@@ -241,7 +243,7 @@ func (p *poison) consumer(source *streams) *consumer {
 			}
 			return nil, nil
 		},
-		keep: func(context.Context, lease.Hold, effect) error { p.kept++; return nil },
+		keep: func(context.Context, lease.Hold, []effects.Effect) (int, error) { p.kept++; return 0, nil },
 	}
 }
 

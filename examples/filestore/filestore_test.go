@@ -85,6 +85,14 @@ type register struct {
 }
 
 func (r *register) Put(ctx context.Context, name string, generation int64, value string) error {
+	return r.put(ctx, name, generation, &value)
+}
+
+func (r *register) Raise(ctx context.Context, name string, generation int64) error {
+	return r.put(ctx, name, generation, nil)
+}
+
+func (r *register) put(ctx context.Context, name string, generation int64, value *string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -92,7 +100,7 @@ func (r *register) Put(ctx context.Context, name string, generation int64, value
 	defer r.mu.Unlock()
 	g := r.values[name]
 	g.Name = name
-	next, err := g.Put(generation, value)
+	next, err := g.Replace(generation, value)
 	r.values[name] = next // the old value, if Put refused
 	return err
 }

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build darwin || linux
 
 package main
 
@@ -27,11 +27,7 @@ func TestEndToEndInterrupt(t *testing.T) {
 			cmd.Env = append(cmd.Env, set)
 		}
 	}
-	cmd.SysProcAttr = leash()
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = new(syscall.SysProcAttr)
-	}
-	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Processes that the command leaves running would keep this pipe open.
 	log, in := io.Pipe()
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = in, in, 10*time.Second

@@ -5,15 +5,15 @@ go 1.26
 require (
 	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/aws/aws-sdk-go-v2/config v1.33.18
-	github.com/aws/aws-sdk-go-v2/credentials v1.21.0
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.74.0
 	github.com/aws/aws-sdk-go-v2/service/kinesis v1.56.13
-	github.com/aws/smithy-go v1.28.9
-	github.com/shardlease/shardlease-go v0.0.0-20261126124809-a17f736be6fc
+	github.com/shardlease/shardlease-go v0.0.0-20261128125738-6fe2e7b2f8b9
+	github.com/shardlease/shardlease-go/shardlease/kinesis v0.0.0
 )
 
 require (
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.27 // indirect
+	github.com/aws/aws-sdk-go-v2/credentials v1.21.0 // indirect
 	github.com/aws/aws-sdk-go-v2/feature/ec2/imds v1.20.9 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.12 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/endpoints/v2 v2.8.12 // indirect
@@ -25,6 +25,10 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sso v1.39.5 // indirect
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.5 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.52.0 // indirect
+	github.com/aws/smithy-go v1.28.9 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace github.com/shardlease/shardlease-go => ../..
+
+replace github.com/shardlease/shardlease-go/shardlease/kinesis => ../../shardlease/kinesis

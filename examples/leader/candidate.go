@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -24,6 +25,9 @@ type candidate struct {
 	session *shardlease.Session
 	sink    string        // the URL of the sink
 	pause   time.Duration // between two effects
+	listen  string        // the address at which it answers; empty: nowhere
+
+	leads atomic.Pointer[shardlease.Tenure] // nil: it does not lead
 }
 
 // run returns when ctx ends. The session then releases the lease, so no other candidate has to wait for the
@@ -32,7 +36,17 @@ func (c *candidate) run(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	over := make(chan error, 1)
 	go func() { over <- c.session.Run(ctx) }()
-	defer func() { stop(); err = errors.Join(err, <-over) }()
+	answered := make(chan error, 1)
+	go func() {
+		defer stop() // without an address it cannot do its work
+		if c.listen == "" {
+			<-ctx.Done()
+			answered <- nil
+			return
+		}
+		answered <- c.answer(ctx, c.listen)
+	}()
+	defer func() { stop(); err = errors.Join(err, <-over, <-answered) }()
 	for {
 		tenure, err := c.session.Acquire(ctx, name, shardlease.AcquireOptions{})
 		if ctx.Err() != nil {
@@ -42,7 +56,9 @@ func (c *candidate) run(ctx context.Context) (err error) {
 			return err
 		}
 		fmt.Printf("leads under generation %d\n", tenure.Generation())
+		c.leads.Store(tenure)
 		err = c.lead(tenure)
+		c.leads.Store(nil)
 		tenure.Release("stopped leading") // harmless if the lease is lost
 		fmt.Printf("stopped leading under generation %d: %v\n", tenure.Generation(), err)
 	}

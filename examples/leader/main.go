@@ -10,6 +10,11 @@
 // or pause it with ^Z: the other candidate leads after the lease time. Continue the paused leader with fg:
 // it can do no harm, because the sink refuses its token, and it stops leading.
 //
+// With the flag -listen, a candidate answers requests in the name of the leader, after a confirmed read of the lease:
+//
+//	go run ./examples/leader candidate -file /tmp/leases -name three -listen localhost:8081
+//	curl localhost:8081
+//
 // A candidate may believe that it leads until the context of its tenure ends. It may be wrong: a process
 // that was paused does not know that. So each effect carries the fencing token, and the sink compares the
 // token.
@@ -55,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	leases.Define(f)
 	name := f.String("name", "", "the `NAME` of this candidate, for people")
 	ttl := f.Duration("ttl", 0, "the lease time; 0: the default")
+	listen := f.String("listen", "", "the `ADDRESS` at which this candidate answers while it leads; empty: nowhere")
 	sink := f.String("sink", "http://localhost:8080", "the `URL` of the sink")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
@@ -72,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "candidate":
-		c := candidate{session: session, sink: *sink, pause: time.Second / 5}
+		c := candidate{session: session, sink: *sink, pause: time.Second / 5, listen: *listen}
 		return c.run(ctx)
 	case "observer":
 		return observe(ctx, session)

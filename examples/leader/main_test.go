@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,7 +19,8 @@ func TestMain(m *testing.M) { process.Main(m, map[string]func(){"leader": main})
 
 // TestPausedLeaderIsReplaced: a leader is paused while one of its effects is on the way. Another
 // candidate leads, and its effects are accepted. Then the effect of the old leader arrives, and the
-// sink refuses it. Meanwhile an observer still believes in the old leader, until it reads a newer row.
+// sink refuses it. A request that came to the old leader meanwhile is not answered in the name of the leader. An
+// observer still believes in the old leader, until it reads a newer row.
 func TestPausedLeaderIsReplaced(t *testing.T) {
 	var sink ledger.Ledger
 	network := process.NewNetwork(t, &sink, "/3")
@@ -29,11 +31,17 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 
 	observer := start("observer")
 	observer.Await("nobody leads: generation 0")
-	one := start("candidate", "-name", "one")
+	one := start("candidate", "-name", "one", "-listen", "localhost:0")
+	url := one.Await(`answers at (\S+)`)[1]
 	old := <-network.Delayed
 	observer.Await("one leads under generation " + old)
+	if status, text := ask(url); status != http.StatusOK || text != "leader under generation "+old+", confirmed\n" {
+		t.Errorf("the leader answers %d %q", status, text)
+	}
 
 	one.Pause(file)
+	late := make(chan int, 1)
+	go func() { status, _ := ask(url); late <- status }()
 	two := start("candidate", "-name", "two")
 	next := two.Await(`leads under generation (\d+)`)[1]
 	observer.Await("two leads under generation " + next)
@@ -48,6 +56,9 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	// The old leader wakes up. It notices that it was replaced, and is a candidate again.
 	one.Signal(syscall.SIGCONT)
 	one.Await("stopped leading under generation " + old + ": .*")
+	if status := <-late; status != http.StatusServiceUnavailable {
+		t.Errorf("a leader that was replaced while it was paused answers %d", status)
+	}
 	two.Signal(syscall.SIGTERM)
 	if code := two.Wait(); code != 0 {
 		t.Errorf("two ended with code %d", code)
@@ -56,6 +67,17 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 		third := last(&sink)
 		return third != old && third != next
 	})
+}
+
+// ask sends a request to a candidate.
+func ask(url string) (status int, text string) {
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(body)
 }
 
 // last returns the generation of the last effect.

@@ -13,36 +13,26 @@ import (
 // answers is how long the store may take to answer.
 const answers = 30 * time.Second
 
-var errWaited = errors.New("the time to wait is over")
-
 // acquire returns the lease, or a *HeldError with its holder after the time to wait.
 func (l *lock) acquire(ctx context.Context, session *shardlease.Session) (*shardlease.Tenure, error) {
-	tenure, err := l.try(ctx, session)
+	if l.wait == 0 {
+		return l.try(ctx, session, 0)
+	}
+	tenure, err := l.try(ctx, session, -1)
 	held, ok := errors.AsType[*shardlease.HeldError](err)
-	if !ok || held.Finished || l.wait == 0 {
+	if !ok || held.Finished {
 		return tenure, err
 	}
 	say("%v; waiting", held)
-	return l.await(ctx, session)
+	if l.wait < 0 {
+		return session.Acquire(ctx, l.name, shardlease.AcquireOptions{})
+	}
+	return l.try(ctx, session, l.wait)
 }
 
-// try acquires the lease if nobody holds it.
-func (l *lock) try(ctx context.Context, session *shardlease.Session) (*shardlease.Tenure, error) {
-	ctx, cancel := context.WithTimeout(ctx, answers)
+// try acquires the lease if nobody holds it, or waits as shardlease.AcquireOptions.Wait describes.
+func (l *lock) try(ctx context.Context, session *shardlease.Session, wait time.Duration) (*shardlease.Tenure, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(wait, 2*l.config.TTL)+answers)
 	defer cancel()
-	return session.TryAcquire(ctx, l.name, shardlease.AcquireOptions{})
-}
-
-// await waits for the lease. Only a session that waits notices that the holder is dead.
-func (l *lock) await(ctx context.Context, session *shardlease.Session) (*shardlease.Tenure, error) {
-	waiting, cancel := ctx, context.CancelFunc(func() {})
-	if l.wait > 0 {
-		waiting, cancel = context.WithTimeoutCause(ctx, l.wait, errWaited)
-	}
-	defer cancel()
-	tenure, err := session.Acquire(waiting, l.name, shardlease.AcquireOptions{})
-	if errors.Is(err, errWaited) {
-		return l.try(ctx, session) // for the name of the present holder
-	}
-	return tenure, err
+	return session.TryAcquire(ctx, l.name, shardlease.AcquireOptions{Wait: wait})
 }

@@ -72,7 +72,7 @@ func parse(args []string) (*lock, error) {
 	f.StringVar(&l.config.Task, "task", "", "the `TASK` of the program, such as deploy/eu: shown to others while they find the lease held")
 	f.DurationVar(&l.config.TTL, "ttl", 10*time.Second, "the lease time: how soon others notice that this process is dead")
 	f.DurationVar(&l.config.LockDelay, "lock-delay", 5*time.Second, "how long nobody gets the lease after this process has lost it; should be at least -grace")
-	f.DurationVar(&l.wait, "wait", 25*time.Second, "how long to wait for the lease; negative: forever; 0: not at all, and then lock never notices that the holder is dead")
+	f.DurationVar(&l.wait, "wait", 25*time.Second, "how long to wait for the lease; negative: forever; 0: only for a holder that looks dead, until it shows a sign of life or is evicted")
 	f.DurationVar(&l.grace, "grace", 5*time.Second, "how long after SIGTERM the program gets SIGKILL, when the lease is lost")
 	f.BoolVar(&l.foreground, "foreground", false, "leave the program in the process group of lock, so that the program can read from a terminal")
 	var faults []error

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
 	"github.com/shardlease/shardlease-go/examples/internal/process"
@@ -283,6 +284,28 @@ func TestKilledLock(t *testing.T) {
 	p.Signal(syscall.SIGKILL)
 	process.Until(t, "the end of the program", func() bool { return gone(pid) })
 	if out, messages, code := b.run("-wait -1s", "echo", "mine"); out != "mine\n" || code != 0 {
+		t.Errorf("code %d, %q", code, messages)
+	}
+}
+
+// TestLocksThatOnlyAskReplaceTheDead: lock is killed. Of the locks that only ask, each in a process of its own, the
+// second one at the latest gets the lease.
+func TestLocksThatOnlyAskReplaceTheDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.start("-lock-delay 1s", sh("echo runs; read line")...)
+	p.Await("runs")
+	if _, messages, code := b.run("-wait 0s", "true"); code != exitHeld {
+		t.Errorf("beside a holder: code %d, %q", code, messages)
+	}
+	p.Signal(syscall.SIGKILL)
+	p.Wait()
+	_, messages, code := b.run("-wait 0s", "true")
+	if code == exitHeld { // the last heartbeat was too new
+		time.Sleep(2500 * time.Millisecond)
+		_, messages, code = b.run("-wait 0s", "true")
+	}
+	if code != 0 {
 		t.Errorf("code %d, %q", code, messages)
 	}
 }

@@ -1,6 +1,6 @@
 // Workitems distributes work items over the runs of an agent. A run works on an item by calling a tool, and
-// each call carries the fencing token. A supervisor takes an item away from a run that hangs or is dead. Try
-// it in four terminals:
+// each call carries the fencing token. An item whose calls fail three times in a row is quarantined. A supervisor
+// takes an item away from a run that hangs or is dead. Try it in four terminals:
 //
 //	go run ./examples/workitems tool
 //	go run ./examples/workitems worker -file /tmp/items -task run-1 -items a,b,c
@@ -13,7 +13,7 @@
 // another item.
 //
 // The items need no other table. The lease row of an item stores which run works on the item, which step is
-// completed, who took the item away from which run and why, and whether the item is done.
+// completed, how often the item has failed since, who took it away from which run and why, and whether it is done.
 package main
 
 import (
@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string) error {
 	task := f.String("task", "", "worker: the name of the `RUN` of the agent")
 	items := f.String("items", "", "worker: the `NAMES` of the items, separated by commas")
 	tool := f.String("tool", "http://localhost:8080", "worker: the `URL` of the tool")
+	stall := f.Duration("stall", time.Minute, "worker: how long a call may hang before the run loses the item")
 	to := f.String("to", "", "supervisor: the `RUN` that gets the items that are taken away; empty: any run")
 	patience := f.Duration("patience", 5*time.Second, "supervisor: how long an item may make no progress")
 	if err := f.Parse(args[1:]); err != nil {
@@ -70,11 +71,16 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "worker":
-		session, err := shardlease.NewSession(store, shardlease.SessionConfig{Group: group, Name: *task, Task: *task, Order: checkpoint.Decimal})
+		session, err := shardlease.NewSession(store, shardlease.SessionConfig{
+			Group: group, Name: *task, Task: *task, Order: checkpoint.Decimal,
+			Drain:       7 * time.Second, // for the present call, when the run has to let an item go
+			MaxAttempts: 3,               // a completed step starts the count again
+			StallAfter:  *stall,          // of a call that hangs although the process lives
+		})
 		if err != nil {
 			return err
 		}
-		w := worker{session: session, items: strings.Split(*items, ","), tool: *tool}
+		w := worker{session: session, items: strings.Split(*items, ","), tool: *tool, aside: map[string]bool{}}
 		return w.run(ctx)
 	case "supervisor":
 		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: *patience, to: *to}

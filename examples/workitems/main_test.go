@@ -5,9 +5,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -48,7 +51,7 @@ func replaced(t *testing.T, flags []string) {
 	two := start("worker", "-task", "run-2", "-items", "a,b")
 
 	supervisor.Await(`a: taken away from run-1 after step "2" of generation ` + old + `: no step for 1s`)
-	two.Await(`a: continues after step 2 under generation \d+`)
+	two.Await(`a: continues after step 2 under generation \d+; 0 failed attempts`)
 	two.Await(`a: done`)
 	if status := network.Arrive(); status != http.StatusPreconditionFailed {
 		t.Errorf("the late call of the first worker got %d", status)
@@ -78,6 +81,70 @@ func replaced(t *testing.T, flags []string) {
 	}
 	if !slices.Equal(done, want) {
 		t.Errorf("done: %q", done)
+	}
+}
+
+// TestHangingCallLosesItsItem: a call of the tool never returns, although the process of the run lives. The run loses the
+// item, and the same run or another one completes it.
+func TestHangingCallLosesItsItem(t *testing.T) {
+	t.Parallel()
+	var tool ledger.Ledger
+	var hung atomic.Bool
+	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/a/2" && hung.CompareAndSwap(false, true) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return
+		}
+		tool.ServeHTTP(w, r)
+	}))
+	defer network.Close()
+	leases, _ := process.Table(t)
+	start := func(task string) *process.Process {
+		return process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "a", "-stall", "4s"}, leases...)...)
+	}
+	one := start("run-1")
+	one.Await(`a: continues after step 0 under generation \d+; 0 failed attempts`)
+	two := start("run-2")
+	one.Await(`a: stopped under generation \d+: .*`)
+	for _, p := range []*process.Process{one, two} {
+		if code := p.Wait(); code != 0 {
+			t.Errorf("a worker ended with code %d", code)
+		}
+	}
+	if done := len(tool.Effects()); done != steps {
+		t.Errorf("%d steps are done", done)
+	}
+}
+
+// TestFailingItemIsQuarantined: the tool fails the second step of an item. Two workers try it three times in all, then
+// one of them quarantines it. Both end when the other item is done.
+func TestFailingItemIsQuarantined(t *testing.T) {
+	t.Parallel()
+	var tool ledger.Ledger
+	calls := make(chan bool, 100)
+	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad/2" {
+			calls <- true
+			http.Error(w, "out of order", http.StatusInternalServerError)
+			return
+		}
+		tool.ServeHTTP(w, r)
+	}))
+	defer network.Close()
+	leases, _ := process.Table(t)
+	var workers []*process.Process
+	for _, task := range []string{"run-1", "run-2"} {
+		workers = append(workers, process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "bad,good"}, leases...)...))
+	}
+	for _, w := range workers {
+		w.Await("bad: quarantined")
+		if code := w.Wait(); code != 0 {
+			t.Errorf("a worker ended with code %d", code)
+		}
+	}
+	if n := len(calls); n < 3 || n > 20 { // failures under one name do not suffice
+		t.Errorf("the step that fails was tried %d times", n)
 	}
 }
 

@@ -22,10 +22,11 @@ const (
 type worker struct {
 	session *shardlease.Session
 	items   []string
-	tool    string // the URL of the tool
+	tool    string          // the URL of the tool
+	aside   map[string]bool // the items that are quarantined
 }
 
-// run returns when all items are done, or when ctx ends.
+// run returns when all items are done or quarantined, or when ctx ends.
 func (w *worker) run(ctx context.Context) (err error) {
 	sessionCtx, stop := context.WithCancel(ctx)
 	over := make(chan error, 1)
@@ -46,31 +47,36 @@ func (w *worker) run(ctx context.Context) (err error) {
 // round works on each item that nobody else works on, and returns how many items are perhaps not done yet.
 func (w *worker) round(ctx context.Context) (left int, err error) {
 	for _, item := range w.items {
-		// TryAcquire does not notice that a holder is dead. Here the supervisor does that.
-		tenure, err := w.session.TryAcquire(ctx, item, shardlease.AcquireOptions{})
-		if held, ok := errors.AsType[*shardlease.HeldError](err); ok {
-			if !held.Finished {
-				left++
+		// A session notices by itself that the holder of an item is dead; the supervisor is usually faster.
+		var failed error
+		err := w.session.Do(ctx, item, shardlease.AcquireOptions{Wait: -1}, func(ctx context.Context, t *shardlease.Tenure) error {
+			if failed = w.work(ctx, t); failed != nil {
+				fmt.Printf("%s: stopped under generation %d: %v\n", item, t.Generation(), failed)
 			}
-			continue
-		}
-		if err != nil {
-			return left, err
-		}
-		if err := w.work(tenure); err != nil {
+			return failed // a failed attempt, unless ctx has ended
+		})
+		held, ok := errors.AsType[*shardlease.HeldError](err)
+		switch {
+		case ok && held.Quarantined:
+			if !w.aside[item] {
+				fmt.Printf("%s: quarantined\n", item)
+			}
+			w.aside[item] = true
+		case ok && held.Finished:
+		case ok || failed != nil:
 			left++
-			fmt.Printf("%s: stopped under generation %d: %v\n", item, tenure.Generation(), err)
-			tenure.Release("stopped") // harmless if the supervisor has released the item
+		case err != nil:
+			return left, err
 		}
 	}
 	return left, nil
 }
 
-// work does the steps of an item that are not completed yet.
-func (w *worker) work(t *shardlease.Tenure) error {
+// work does the steps of an item that are not completed yet. ctx ends when it should stop.
+func (w *worker) work(ctx context.Context, t *shardlease.Tenure) error {
 	item := t.Shard().Name
 	done, _ := strconv.Atoi(t.Checkpoint().Position)
-	fmt.Printf("%s: continues after step %d under generation %d\n", item, done, t.Generation())
+	fmt.Printf("%s: continues after step %d under generation %d; %d failed attempts\n", item, done, t.Generation(), t.Attempt())
 	for step := done + 1; step <= steps; step++ {
 		if err := w.call(t.Context(), item, step); err != nil {
 			return err
@@ -81,8 +87,8 @@ func (w *worker) work(t *shardlease.Tenure) error {
 			return err
 		}
 		select {
-		case <-t.Soft().Done():
-			return context.Cause(t.Soft())
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}

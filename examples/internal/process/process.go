@@ -27,7 +27,7 @@ const endpoint = "DYNAMODB_ENDPOINT"
 
 // patience is how long Await waits. It is long because a loaded machine is slow; a test that passes
 // waits only for as long as it has to.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Main is for TestMain. In a process that Start has started it calls a main function, and otherwise it
 // runs the tests. The arguments are those of Start.

@@ -54,7 +54,7 @@ func (s *sink) publish(ctx context.Context, shard string, generation int64, vers
 // read returns the report of a shard, as readers find it.
 func (s *sink) read(ctx context.Context, shard string) (string, error) {
 	pointer, err := s.pointers.Get(ctx, shard)
-	if err != nil {
+	if err != nil || pointer.Value == "" { // nothing is published yet
 		return "", err
 	}
 	text, err := os.ReadFile(filepath.Join(s.dir, pointer.Value))

@@ -42,7 +42,13 @@ func TestPublishedFilesAreFenced(t *testing.T) {
 			},
 			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
 				text, err := s.read(ctx, shard)
+				if text == "" {
+					return nil, err
+				}
 				return [][]byte{[]byte(text)}, err
+			},
+			Raise: func(ctx context.Context, f fencetest.Fence) error {
+				return s.pointers.Raise(ctx, f.Shard, f.Generation)
 			},
 			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
 		}

@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261126124809-a17f736be6fc
+	github.com/shardlease/shardlease-go v0.0.0-20261128125738-6fe2e7b2f8b9
 	modernc.org/sqlite v1.62.0
 )
 

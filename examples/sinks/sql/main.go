@@ -59,8 +59,21 @@ func (s sink) write(ctx context.Context, t *shardlease.Tenure, record int, pause
 	return s.put(ctx, t.Shard().Name, t.Generation(), record, fmt.Sprintf("order %d", record))
 }
 
+// raise is for a shardlease.Target: it raises the fence of a shard in a transaction without an effect.
+func (s sink) raise(ctx context.Context, shard string, generation int64) error {
+	return s.under(ctx, shard, generation, func(*sql.Tx) error { return nil })
+}
+
 // put stores an order under a generation.
 func (s sink) put(ctx context.Context, shard string, generation int64, record int, text string) error {
+	return s.under(ctx, shard, generation, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, order, shard, record, text, generation)
+		return err
+	})
+}
+
+// under runs an effect in a transaction that raises the fence first.
+func (s sink) under(ctx context.Context, shard string, generation int64, effect func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -69,7 +82,7 @@ func (s sink) put(ctx context.Context, shard string, generation int64, record in
 	if err := raise(ctx, tx, shard, generation); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, order, shard, record, text, generation); err != nil {
+	if err := effect(tx); err != nil {
 		return err
 	}
 	return tx.Commit()

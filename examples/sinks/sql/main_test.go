@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/zombie"
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 	"github.com/shardlease/shardlease-go/shardlease/fencesql"
 	"github.com/shardlease/shardlease-go/shardlease/fencetest"
@@ -43,6 +44,7 @@ func TestOrdersAreFenced(t *testing.T) {
 				return s.put(ctx, f.Shard, f.Generation, 1, string(effect))
 			},
 			Effects: func(ctx context.Context, shard string) ([][]byte, error) { return s.text(ctx, shard) },
+			Raise:   func(ctx context.Context, f fencetest.Fence) error { return s.raise(ctx, f.Shard, f.Generation) },
 			Restart: func(ctx context.Context) (err error) {
 				if err = s.db.Close(); err == nil {
 					s, err = open(ctx, file)
@@ -76,8 +78,26 @@ func TestFencesqlOnSQLite(t *testing.T) {
 				})
 			},
 			Effects: s.text,
+			Raise: func(ctx context.Context, f fencetest.Fence) error {
+				return fence.Raise(guard)(fence.NewContext(ctx, fence.Token{Group: "orders"}), f.Shard, f.Generation)
+			},
 			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
 		}
+	})
+}
+
+// TestLateOrderIsRefused: the late order of a worker that was cut off is refused, although its successor has written none.
+func TestLateOrderIsRefused(t *testing.T) {
+	zombie.Check(t, func(t *testing.T) zombie.Sink {
+		s, err := open(t.Context(), ":memory:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.db.Close() })
+		return zombie.Sink{Raise: s.raise, Write: func(ctx context.Context, text string) error {
+			token, _ := fence.FromContext(ctx)
+			return s.put(ctx, token.Shard, token.Generation, 1, text)
+		}}
 	})
 }
 
@@ -85,5 +105,8 @@ func TestFencesqlOnSQLite(t *testing.T) {
 func (s sink) text(ctx context.Context, shard string) ([][]byte, error) {
 	var text string
 	err := s.db.QueryRowContext(ctx, `SELECT text FROM orders WHERE shard = ? AND record = 1`, shard).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
 	return [][]byte{[]byte(text)}, err
 }
