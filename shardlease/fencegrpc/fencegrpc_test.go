@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/zombie"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 	"github.com/shardlease/shardlease-go/shardlease/fencegrpc"
@@ -78,7 +79,9 @@ func (l *ledger) add(ctx context.Context, text string) error {
 		if text == "sold out" {
 			return soldOut()
 		}
-		*step = append(*step, text)
+		if text != "" { // otherwise the call only raises the fence
+			*step = append(*step, text)
+		}
 		return nil
 	})
 }
@@ -186,11 +189,25 @@ func TestServiceIsFenced(t *testing.T) {
 						return call(under(ctx, f.Shard, f.Generation), conn, string(effect))
 					},
 					Effects: l.list,
+					Raise: func(ctx context.Context, f fencetest.Fence) error {
+						return call(under(ctx, f.Shard, f.Generation), conn, "")
+					},
 					Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
 				}
 			})
 		})
 	}
+}
+
+// TestLateCallIsRefused: the late call of an owner that was cut off is refused, although its successor has made none.
+func TestLateCallIsRefused(t *testing.T) {
+	zombie.Check(t, func(t *testing.T) zombie.Sink {
+		conn := serve(t, newLedger(func() {}), sending()...)
+		return zombie.Sink{
+			Raise: func(ctx context.Context, _ string, _ int64) error { return callOnce(ctx, conn, "") },
+			Write: func(ctx context.Context, text string) error { return callOnce(ctx, conn, text) },
+		}
+	})
 }
 
 // TestTenureSendsItsTokenOverGRPC: both contexts of a tenure have its token.

@@ -56,7 +56,18 @@ type stored struct {
 // After another error the value may have been stored, or be stored later: but not over a value that
 // was written since. To call Put again is safe.
 func (r *Register) Put(ctx context.Context, name string, generation int64, value string) error {
-	if _, err := (lease.Guarded{Name: name}).Put(generation, value); err != nil {
+	return r.put(ctx, name, generation, &value)
+}
+
+// Raise raises the generation of a value, which stays as it is: from then on, no lower generation overwrites it. It returns
+// the errors of Put, and costs as much.
+func (r *Register) Raise(ctx context.Context, name string, generation int64) error {
+	return r.put(ctx, name, generation, nil)
+}
+
+// put writes a value; nil: that which it has.
+func (r *Register) put(ctx context.Context, name string, generation int64, value *string) error {
+	if _, err := (lease.Guarded{Name: name}).Replace(generation, value); err != nil {
 		return err
 	}
 	for {
@@ -64,7 +75,7 @@ func (r *Register) Put(ctx context.Context, name string, generation int64, value
 		if err != nil {
 			return err
 		}
-		next, err := at.Put(generation, value)
+		next, err := at.Replace(generation, value)
 		if err != nil {
 			return err
 		}

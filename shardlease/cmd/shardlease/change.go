@@ -26,8 +26,8 @@ const aboutDelay = `
 A lease by name keeps the lock delay of its former holder, which may still run: no session acquires the lease for
 that long. With --no-delay one may acquire it at once.`
 
-// A change changes a lease row as it was seen.
-type change func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error)
+// A change changes the lease row of a shard as it was seen: a method of Supervisor.
+type change func(s shardlease.Supervisor, ctx context.Context, shard string, seen int64, why string) (lease.Row, error)
 
 // Terms are the check of the flags of a command. They return how the flags change the shard: the end of
 // the question whether to change it, and the name of a worker that has to have a seat for it, if any.
@@ -59,7 +59,7 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 			return err
 		}
 		s.NoDelay = o.noDelay
-		after, err := apply(ctx, s, before, o.why)
+		after, err := apply(s, ctx, before.Shard, before.Generation, o.why)
 		if err != nil {
 			return w.marked(err)
 		}
@@ -107,7 +107,11 @@ func (op *operator) agreed(ctx context.Context, shard string, o *orders, verb, h
 	}
 	row, called := of.Row, wordsOf(s)
 	if to != "" && !slices.Contains(workerNames(s), to) {
-		return row, called, missing("no %s named %s has a seat now, so nobody would process the %s; add --absent if the %[1]s will come", called.worker, quoted(to), called.shard)
+		hint := ""
+		if verb != "move" {
+			hint = fmt.Sprintf(", so nobody would process the %s; add --absent if the %s will come", called.shard, called.worker)
+		}
+		return row, called, missing("no %s named %s has a seat now%s", called.worker, quoted(to), hint)
 	}
 	if o.generation != 0 && o.generation != row.Generation {
 		return row, called, fmt.Errorf("generation %d was given, and the %s has generation %d: %w", o.generation, called.shard, row.Generation,
@@ -123,9 +127,7 @@ func (op *operator) releaseCommand() *cobra.Command {
 dead or whose handler hangs. The late writes of the former owner are refused. If nobody holds the shard, the
 command ends its reservation.` + aboutDelay + aboutChanges,
 		Example: "  shardlease release shard-7 --why \"handler hangs\"\n  shardlease release shard-7 --why \"handler hangs\" --generation 41 --yes",
-	}, "release", "released", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.ForceRelease(ctx, row.Shard, row.Generation, why)
-	})
+	}, "release", "released", always, shardlease.Supervisor.ForceRelease)
 }
 
 func (op *operator) reassignCommand() *cobra.Command {
@@ -153,8 +155,8 @@ pins the shard for the same time.` + aboutDelay + aboutChanges,
 		}
 		return how, *to, nil
 	}
-	return op.changeCommand(c, "reassign", "reassigned", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.Reassign(ctx, row.Shard, row.Generation, *to, *within, why)
+	return op.changeCommand(c, "reassign", "reassigned", check, func(s shardlease.Supervisor, ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+		return s.Reassign(ctx, shard, seen, *to, *within, why)
 	})
 }
 
@@ -164,9 +166,7 @@ func (op *operator) quarantineCommand() *cobra.Command {
 		Long: `Keeps a shard from all workers, whether it is held or not, until the command unquarantine. Its handler is
 stopped if it runs. The checkpoint stays.` + aboutChanges,
 		Example: "  shardlease quarantine shard-7 --why \"poison record\"",
-	}, "quarantine", "quarantined", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.Quarantine(ctx, row.Shard, row.Generation, why)
-	})
+	}, "quarantine", "quarantined", always, shardlease.Supervisor.Quarantine)
 }
 
 func (op *operator) unquarantineCommand() *cobra.Command {
@@ -174,9 +174,7 @@ func (op *operator) unquarantineCommand() *cobra.Command {
 		Use: "unquarantine SHARD", Short: "Lets workers claim a quarantined shard again",
 		Long:    `Lets workers claim a quarantined shard again, and sets its failed attempts to 0.` + aboutChanges,
 		Example: "  shardlease unquarantine shard-7 --why \"handler is fixed\"",
-	}, "free", "unquarantined", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.Unquarantine(ctx, row.Shard, row.Generation, why)
-	})
+	}, "free", "unquarantined", always, shardlease.Supervisor.Unquarantine)
 }
 
 func (op *operator) removeCommand() *cobra.Command {
@@ -185,9 +183,7 @@ func (op *operator) removeCommand() *cobra.Command {
 		Long: `Replaces the row of a shard that no worker holds by a tombstone. The checkpoint is lost: if a source lists
 the shard, now or later, it starts from its beginning.` + aboutChanges,
 		Example: "  shardlease remove shard-7 --why \"stream was replaced\"",
-	}, "remove", "removed", always, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.Remove(ctx, row.Shard, row.Generation, why)
-	})
+	}, "remove", "removed", always, shardlease.Supervisor.Remove)
 }
 
 func (op *operator) rewindCommand() *cobra.Command {
@@ -224,8 +220,8 @@ Positions have the form that the handlers of the group use. --order checks that 
 		}
 		return how, "", checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
 	}
-	return op.changeCommand(c, "rewind", "rewound", check, func(ctx context.Context, s shardlease.Supervisor, row lease.Row, why string) (lease.Row, error) {
-		return s.Rewind(ctx, row.Shard, row.Generation, checkpoint.Mark{Position: *to, State: *state}, why)
+	return op.changeCommand(c, "rewind", "rewound", check, func(s shardlease.Supervisor, ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+		return s.Rewind(ctx, shard, seen, checkpoint.Mark{Position: *to, State: *state}, why)
 	})
 }
 
@@ -245,7 +241,21 @@ func checkPosition(name string, mark checkpoint.Mark) error {
 	return nil
 }
 
-// printReleased prints a line with the rows that a command has released, also if the command has failed later.
+// expel carries out a command that releases rows. It prints a line with the rows that the command has released, also if
+// the command has failed later.
+func (op *operator) expel(ctx context.Context, seen *inspect.Snapshot, o *orders, done string, release func(shardlease.Supervisor) ([]lease.Row, error)) error {
+	s, w, err := op.supervise(ctx, o.by)
+	if err != nil {
+		return err
+	}
+	s.NoDelay = o.noDelay
+	rows, err := release(s)
+	if err == nil || len(rows) > 0 {
+		op.printReleased(seen, done, rows)
+	}
+	return w.marked(err)
+}
+
 func (op *operator) printReleased(s *inspect.Snapshot, done string, rows []lease.Row) {
 	names := make([]string, len(rows))
 	for i, row := range rows {

@@ -150,16 +150,11 @@ func TestOnDynamoDB(t *testing.T) {
 	testscript.RunT(shim{t}, testscript.Params{
 		Dir: "testdata/dynamodb", UpdateScripts: os.Getenv("UPDATE_TRANSCRIPTS") != "", RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			requests := &recorder{RoundTripper: http.DefaultTransport}
-			d := new(dynamo)
-			client, err := d.Client(t.Context())
+			w, err := newOnDynamoDB(t.Context())
 			if err != nil {
 				return err
 			}
-			options := client.Options()
-			options.HTTPClient = &http.Client{Transport: requests}
-			d.client = dynamodb.New(options)
-			env.Values["onDynamoDB"] = &onDynamoDB{tables: d, requests: requests}
+			env.Values["on"] = w
 			id := strings.ToLower(rand.Text()[:8])
 			env.Setenv("TABLE", "leases-"+id)
 			env.Setenv("KCL", "kcl-"+id)
@@ -167,19 +162,15 @@ func TestOnDynamoDB(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"shardlease": func(ts *testscript.TestScript, neg bool, args []string) {
-				w := ts.Value("onDynamoDB").(*onDynamoDB)
+				w := ts.Value("on").(*onDynamoDB)
 				w.run(ts, args)
 				if neg != (w.code != 0) {
 					ts.Fatalf("exit code %d", w.code)
 				}
 			},
-			"code": func(ts *testscript.TestScript, _ bool, args []string) {
-				if got := fmt.Sprint(ts.Value("onDynamoDB").(*onDynamoDB).code); got != args[0] {
-					ts.Fatalf("exit code %s, want %s", got, args[0])
-				}
-			},
-			"requests": func(ts *testscript.TestScript, _ bool, args []string) {
-				got := ts.Value("onDynamoDB").(*onDynamoDB).requests.take()
+			"code": on(func(ts *script, w *onDynamoDB, args []string) { exited(ts, w.code, args[0]) }),
+			"requests": on(func(ts *script, w *onDynamoDB, args []string) {
+				got := w.requests.take()
 				if len(args) == 1 && args[0] == "observer" {
 					var err error
 					args, err = observers()
@@ -188,32 +179,27 @@ func TestOnDynamoDB(t *testing.T) {
 				if slices.Sort(args); !slices.Equal(got, args) {
 					ts.Fatalf("requests %v, want %v", got, args)
 				}
-			},
-			"atmost": func(ts *testscript.TestScript, _ bool, args []string) {
+			}),
+			"atmost": on(func(ts *script, w *onDynamoDB, args []string) {
 				most, err := strconv.Atoi(args[0])
 				ts.Check(err)
-				if n := ts.Value("onDynamoDB").(*onDynamoDB).requests.taken; n > most {
+				if n := w.requests.taken; n > most {
 					ts.Fatalf("%d requests, want at most %d", n, most)
 				}
-			},
-			"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Value("onDynamoDB").(*onDynamoDB).stop = length(ts, args[0])
-			},
-			"seed": func(ts *testscript.TestScript, _ bool, args []string) {
-				w := ts.Value("onDynamoDB").(*onDynamoDB)
+			}),
+			"interrupt": on(func(ts *script, w *onDynamoDB, args []string) { w.stop = length(ts, args[0]) }),
+			"seed": on(func(ts *script, w *onDynamoDB, args []string) {
 				store, err := w.tables.Store(t.Context(), place{ts.Getenv("TABLE"), "orders"}, 0)
 				ts.Check(err)
 				ts.Check(store.Verify(t.Context(), "orders")) // as a worker does
 				s := seeder{store: store, group: "orders", now: time.Now()}
 				ts.Check(s.run(ts.ReadFile(args[0])))
 				w.requests.take()
-			},
-			"kcltable": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(ts.Value("onDynamoDB").(*onDynamoDB).kclTable(t.Context(), args[0]))
-			},
-			"restore": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(ts.Value("onDynamoDB").(*onDynamoDB).restore(t.Context(), args[0], args[1]))
-			},
+			}),
+			"kcltable": on(func(ts *script, w *onDynamoDB, args []string) { ts.Check(w.kclTable(t.Context(), args[0])) }),
+			"restore": on(func(ts *script, w *onDynamoDB, args []string) {
+				ts.Check(w.restore(t.Context(), args[0], args[1]))
+			}),
 		},
 	})
 }
@@ -226,18 +212,23 @@ type onDynamoDB struct {
 	stop     time.Duration // when the next command is interrupted; 0: not
 }
 
+func newOnDynamoDB(ctx context.Context) (*onDynamoDB, error) {
+	w := &onDynamoDB{tables: new(dynamo), requests: &recorder{RoundTripper: http.DefaultTransport}}
+	client, err := w.tables.Client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	options := client.Options()
+	options.HTTPClient = &http.Client{Transport: w.requests}
+	w.tables.client = dynamodb.New(options)
+	return w, nil
+}
+
 func (w *onDynamoDB) run(ts *testscript.TestScript, args []string) {
 	for i, arg := range args { // files are relative to the folder of the transcript
 		if strings.HasSuffix(arg, ".json") {
 			args[i] = ts.MkAbs(arg)
 		}
-	}
-	p := &program{
-		in: strings.NewReader(""), out: ts.Stdout(), problems: ts.Stderr(), now: time.Now, operator: "ann@host", tables: w.tables,
-		env: func(name string) (string, bool) {
-			value, ok := map[string]string{"SHARDLEASE_TABLE": ts.Getenv("TABLE"), "SHARDLEASE_GROUP": "orders", "SHARDLEASE_WHY": "test"}[name]
-			return value, ok
-		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -245,7 +236,13 @@ func (w *onDynamoDB) run(ts *testscript.TestScript, args []string) {
 		defer time.AfterFunc(w.stop, cancel).Stop()
 		w.stop = 0
 	}
-	w.code = p.run(ctx, args)
+	w.code = w.types(ctx, ts.Getenv("TABLE"), ts.Stdout(), ts.Stderr(), args)
+}
+
+// types types a command about the group orders of a table.
+func (w *onDynamoDB) types(ctx context.Context, table string, out, problems io.Writer, args []string) (code int) {
+	env := map[string]string{"SHARDLEASE_TABLE": table, "SHARDLEASE_GROUP": "orders", "SHARDLEASE_WHY": "test"}
+	return operatedBy(strings.NewReader(""), out, problems, w.tables, env).run(ctx, args)
 }
 
 // kclTable creates a lease table of the KCL, with a lease at a record that the KPL has packed with others.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -41,16 +42,8 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 		if err := op.confirm(ctx, o, args[0], fmt.Sprintf("This will evict the %s.", wordsOf(snapshot).worker)); err != nil {
 			return err
 		}
-		s, w, err := op.supervise(ctx, o.by)
-		if err != nil {
-			return err
-		}
-		s.NoDelay = o.noDelay
-		rows, err := s.Evict(ctx, inc, o.why)
-		if err == nil || len(rows) > 0 {
-			op.printReleased(snapshot, fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc))), rows)
-		}
-		return w.marked(err)
+		done := fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc)))
+		return op.expel(ctx, snapshot, o, done, func(s shardlease.Supervisor) ([]lease.Row, error) { return s.Evict(ctx, inc, o.why) })
 	})
 	return c
 }
@@ -155,16 +148,10 @@ On a terminal the command asks for the name of the task. Without one it needs --
 		if err := op.confirm(ctx, o, args[0], ask+"."); err != nil {
 			return err
 		}
-		s, w, err := op.supervise(ctx, o.by)
-		if err != nil {
-			return err
-		}
-		s.NoDelay = o.noDelay
-		rows, err := s.ReleaseTask(ctx, args[0], o.why)
-		if err == nil || len(rows) > 0 {
-			op.printReleased(snapshot, fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0])), rows)
-		}
-		return w.marked(err)
+		done := fmt.Sprintf("evicted %s of task %s", counted(len(workers), wordsOf(snapshot).worker), quoted(args[0]))
+		return op.expel(ctx, snapshot, o, done, func(s shardlease.Supervisor) ([]lease.Row, error) {
+			return s.ReleaseTask(ctx, args[0], o.why)
+		})
 	})
 	return c
 }

@@ -20,7 +20,7 @@ func TestWorkersShowEverySeatField(t *testing.T) {
 	reasons := map[string]string{
 		"Group": "the head of the list", "WriteID": "only the table compares it", "At": "its age: heartbeatAge", "Leaving": "inspect.Worker.Leaves",
 		"Wants": "the moves of shards", "Freed": "for planners", "Missing": "for planners", "News": "for planners", "NewsLeft": "for planners",
-		"Health": "inspect.Worker.Health", "Backoff": "the time that resting shards rest",
+		"Health": "inspect.Worker.Health", "WaitsLeft": "inspect.Worker.Waits", "Backoff": "the time that resting shards rest",
 	}
 	shown := func(seat lease.Seat) string {
 		text, err := json.Marshal(objectOf(workerFields(), &inspect.Worker{Seat: seat}))

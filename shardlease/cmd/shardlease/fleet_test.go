@@ -16,77 +16,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A team is workers of the library that run in the world of a test.
-type team struct {
-	*world
-	t      *testing.T
-	stop   []context.CancelFunc
-	ended  chan error
-	shards []string
-}
-
-// newTeam returns a team without workers, with so many shards. It belongs into a bubble.
-func newTeam(t *testing.T, shards int) *team {
-	f := &team{world: newWorld(), t: t, ended: make(chan error)}
-	for i := range shards {
-		f.shards = append(f.shards, fmt.Sprintf("shard-%d", i))
-	}
-	return f
-}
-
-// join starts a worker.
-func (f *team) join(config shardlease.Config, handler shardlease.Handler) {
-	f.t.Helper()
-	config.Group, config.Handoff = "orders", rebalance.Eager
-	w, err := shardlease.New(f.tables.all["leases"], shardlease.Static(f.shards...), config)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(f.t.Context())
-	f.stop = append(f.stop, stop)
-	go func() { f.ended <- w.Run(ctx, handler) }()
-}
-
-// leave stops all workers.
-func (f *team) leave() {
-	for _, stop := range f.stop {
-		stop()
-	}
-	for range f.stop {
-		if err := <-f.ended; err != nil {
-			f.t.Error(err)
-		}
-	}
-}
-
-// give gives a command that must succeed, on a terminal where a person types the answer.
-func (f *team) give(answer string, args ...string) string {
-	f.t.Helper()
-	var out, problems bytes.Buffer
-	f.answer = answer
-	if f.exec(f.t.Context(), &out, &problems, args...); f.code != 0 {
-		f.t.Errorf("%v: exit code %d: %s", args, f.code, problems.String())
-	}
-	return out.String()
-}
-
 // owners returns the owner of each shard, as ls prints it.
-func (f *team) owners() map[string]string {
-	f.t.Helper()
+func (s *scene) owners() map[string]string {
+	s.t.Helper()
 	var list struct {
 		Items []struct {
 			Name  string
 			Owner struct{ Name string }
 		}
 	}
-	if err := json.Unmarshal([]byte(f.give("", "ls", "-o", "json")), &list); err != nil {
-		f.t.Fatal(err)
+	if err := json.Unmarshal([]byte(s.give("", "ls", "-o", "json")), &list); err != nil {
+		s.t.Fatal(err)
 	}
 	of := map[string]string{}
 	for _, item := range list.Items {
@@ -113,46 +58,43 @@ func TestForecastIsWhatTheFleetDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newTeam(t, 23)
+				s := newScene(t)
+				s.list(23)
 				for i := range 4 {
-					config := shardlease.Config{Name: fmt.Sprintf("host-%d", i)}
-					if i == 3 {
-						config.MaxShards = 7
-					}
-					f.join(config, idle)
+					s.start(fmt.Sprintf("host-%d", i), shardlease.Config{MaxShards: []int{0, 0, 0, 7}[i]}, idle)
 				}
 				time.Sleep(2 * time.Minute)
 				for _, command := range commands {
-					before := f.owners()
+					before := s.owners()
 					wish := append(command, "--why", "test", "--yes")
 					// The dry run sees the wish before a worker plans: nobody has noticed it yet.
-					f.give("", wish...)
-					expected := f.forecast(before)
+					s.give("", wish...)
+					expected := s.forecast(before)
 					time.Sleep(2 * time.Minute)
-					if after := f.owners(); !maps.Equal(expected, after) {
+					if after := s.owners(); !maps.Equal(expected, after) {
 						t.Errorf("%v: the fleet has %v, and the forecast was %v", command, after, expected)
 					}
-					if out := f.give("", "plan"); !strings.Contains(out, "A new plan would be the same") {
+					if out := s.give("", "plan"); !strings.Contains(out, "A new plan would be the same") {
 						t.Errorf("%v: the next plan is another one:\n%s", command, out)
 					}
 				}
-				f.leave()
+				s.end()
 			})
 		})
 	}
 }
 
 // forecast returns the owners after the moves that plan prints.
-func (f *team) forecast(owners map[string]string) map[string]string {
-	f.t.Helper()
+func (s *scene) forecast(owners map[string]string) map[string]string {
+	s.t.Helper()
 	var list struct {
 		Items []struct {
 			Shard string
 			To    struct{ Name string }
 		}
 	}
-	if err := json.Unmarshal([]byte(f.give("", "plan", "-o", "json")), &list); err != nil {
-		f.t.Fatal(err)
+	if err := json.Unmarshal([]byte(s.give("", "plan", "-o", "json")), &list); err != nil {
+		s.t.Fatal(err)
 	}
 	then := maps.Clone(owners)
 	for _, move := range list.Items {
@@ -164,9 +106,10 @@ func (f *team) forecast(owners map[string]string) map[string]string {
 // TestCommandsOnAFleet: the commands for shards and workers, while a fleet runs. Each is noticed in moments.
 func TestCommandsOnAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newTeam(t, 1)
+		s := newScene(t)
+		s.list(1)
 		began := make(chan string, 100)
-		f.join(shardlease.Config{Name: "a", Task: "run-17", Backoff: -1}, func(ctx context.Context, t *shardlease.Tenure) error {
+		s.start("a", shardlease.Config{Task: "run-17", Backoff: -1}, func(ctx context.Context, t *shardlease.Tenure) error {
 			began <- t.Checkpoint().Position
 			if err := t.Mark("9"); err != nil {
 				return err
@@ -177,7 +120,7 @@ func TestCommandsOnAFleet(t *testing.T) {
 		give := func(want, answer string, args ...string) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			if out := f.give(answer, args...); !strings.Contains(out, want) {
+			if out := s.give(answer, args...); !strings.Contains(out, want) {
 				t.Errorf("%v: no %q in %s", args, want, out)
 			}
 		}
@@ -196,7 +139,7 @@ func TestCommandsOnAFleet(t *testing.T) {
 		give(`"reason": "forced",
       "claimed": true,`, "", "history", "shard-0", "-o", "json")
 		give("OK", "", "check", "--observe", "16s")
-		f.leave()
+		s.end()
 		close(began)
 		var starts []string
 		for position := range began {
@@ -217,8 +160,9 @@ func TestPoisonRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var tries atomic.Int32
-				f := newTeam(t, 1)
-				f.join(shardlease.Config{MaxAttempts: limit}, func(ctx context.Context, tenure *shardlease.Tenure) error {
+				s := newScene(t)
+				s.list(1)
+				s.start("a", shardlease.Config{MaxAttempts: limit}, func(ctx context.Context, tenure *shardlease.Tenure) error {
 					tries.Add(1)
 					last, _ := strconv.Atoi(tenure.Checkpoint().Position)
 					for n := last + 1; n < 9; n++ {
@@ -233,29 +177,29 @@ func TestPoisonRecord(t *testing.T) {
 					return nil
 				})
 				time.Sleep(10 * time.Minute)
-				out := f.give("", "get", "shard-0", "--positions")
+				out := s.give("", "get", "shard-0", "--positions")
 				if !strings.Contains(out, `"4"`) || strings.Contains(out, "quarantined") != (limit > 0) {
 					t.Errorf("after the failures: %s", out)
 				}
 				if limit == 0 {
-					f.give("shard-0", "quarantine", "shard-0", "--why", "test")
+					s.give("shard-0", "quarantine", "shard-0", "--why", "test")
 				}
 				before := tries.Load()
-				f.give("shard-0", "unquarantine", "shard-0", "--why", "test")
+				s.give("shard-0", "unquarantine", "shard-0", "--why", "test")
 				time.Sleep(10 * time.Second)
 				if tries.Load() == before {
 					t.Error("it was not tried again")
 				}
 				time.Sleep(3 * time.Minute)
-				f.give("shard-0", "rewind", "shard-0", "--to", "5", "--order", "number", "--why", "test")
-				if strings.Contains(f.give("", "ls"), "quarantined") {
-					f.give("shard-0", "unquarantine", "shard-0", "--why", "test")
+				s.give("shard-0", "rewind", "shard-0", "--to", "5", "--order", "number", "--why", "test")
+				if strings.Contains(s.give("", "ls"), "quarantined") {
+					s.give("shard-0", "unquarantine", "shard-0", "--why", "test")
 				}
 				time.Sleep(3 * time.Minute)
-				if out := f.give("", "get", "shard-0", "--positions"); !strings.Contains(out, `"8"`) || !strings.Contains(out, "held") {
+				if out := s.give("", "get", "shard-0", "--positions"); !strings.Contains(out, `"8"`) || !strings.Contains(out, "held") {
 					t.Errorf("after the rewind: %s", out)
 				}
-				f.leave()
+				s.end()
 			})
 		})
 	}
@@ -271,9 +215,10 @@ func TestHungHandler(t *testing.T) {
 				running <- e
 			}
 		}
-		f := newTeam(t, 1)
+		s := newScene(t)
+		s.list(1)
 		for i := range 2 {
-			f.join(shardlease.Config{Name: fmt.Sprintf("host-%d", i), Observe: observe}, func(ctx context.Context, _ *shardlease.Tenure) error {
+			s.start(fmt.Sprintf("host-%d", i), shardlease.Config{Observe: observe}, func(ctx context.Context, _ *shardlease.Tenure) error {
 				if !second.Swap(true) {
 					<-hung
 				}
@@ -282,39 +227,40 @@ func TestHungHandler(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Minute)
-		before := f.owners()
-		f.give("shard-0", "release", "shard-0", "--why", "test")
+		before := s.owners()
+		s.give("shard-0", "release", "shard-0", "--why", "test")
 		time.Sleep(20 * time.Second)
-		if after := f.owners(); after["shard-0"] == "" || after["shard-0"] == before["shard-0"] {
+		if after := s.owners(); after["shard-0"] == "" || after["shard-0"] == before["shard-0"] {
 			t.Errorf("after the release: %v, before it: %v", after, before)
 		}
 		if e := <-running; e.Cause != event.CauseForced {
 			t.Errorf("reported: %v", e)
 		}
 		close(hung)
-		f.leave()
+		s.end()
 	})
 }
 
 // TestFollow: what happens in a fleet is printed while it happens.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newTeam(t, 4)
-		f.join(shardlease.Config{Name: "host-0"}, idle)
+		s := newScene(t)
+		s.list(4)
+		s.start("host-0", shardlease.Config{}, idle)
 		time.Sleep(time.Minute)
 		ctx, stop := context.WithCancel(t.Context())
 		ended, out := make(chan struct{}), bytes.Buffer{}
 		go func() {
-			f.exec(ctx, &out, &out, "events", "--follow", "-o", "jsonl")
+			s.world.exec(ctx, &out, &out, "events", "--follow", "-o", "jsonl")
 			close(ended)
 		}()
 		time.Sleep(10 * time.Second)
-		f.join(shardlease.Config{Name: "host-1"}, idle)
+		s.start("host-1", shardlease.Config{}, idle)
 		time.Sleep(time.Minute)
 		stop()
 		<-ended
-		if f.code != 0 {
-			t.Errorf("exit code %d", f.code)
+		if s.code != 0 {
+			t.Errorf("exit code %d", s.code)
 		}
 		handoffs := 0
 		for line := range strings.Lines(out.String()) {
@@ -332,7 +278,7 @@ func TestFollow(t *testing.T) {
 		if handoffs != 2 || !strings.Contains(out.String(), `"event":"joined","subject":"host-1"`) {
 			t.Errorf("%d handoffs: %s", handoffs, out.String())
 		}
-		f.leave()
+		s.end()
 	})
 }
 
@@ -350,14 +296,11 @@ func TestFollowSaysWhatCannotBeRead(t *testing.T) {
 				s.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "shard-0"}, true)
 			})
 			var out bytes.Buffer
-			p := &program{
-				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.tables,
-				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
-			}
 			ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer stop()
-			if code := p.run(ctx, []string{"events", "--follow", "-o", format}); code != 0 || !strings.Contains(out.String(), want) {
-				t.Errorf("exit code %d: %s", code, out.String())
+			s.world.exec(ctx, &out, &out, "events", "--follow", "-o", format)
+			if s.code != 0 || !strings.Contains(out.String(), want) {
+				t.Errorf("exit code %d: %s", s.code, out.String())
 			}
 			s.end()
 		})
@@ -369,16 +312,12 @@ func TestInterruptedQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		time.Sleep(time.Until(w.clock))
-		if err := w.seed("create shard-0"); err != nil {
-			t.Fatal(err)
-		}
+		w.seeds(t, "create shard-0")
 		ctx, stop := context.WithCancel(t.Context())
 		keyboard, hand := io.Pipe()
 		var problems bytes.Buffer
-		p := &program{
-			in: keyboard, out: io.Discard, problems: &problems, now: time.Now, operator: "ann", terminal: true, tables: w.tables,
-			env: func(name string) (string, bool) { value, ok := w.env[name]; return value, ok },
-		}
+		p := operatedBy(keyboard, io.Discard, &problems, w.tables, w.env)
+		p.terminal = true
 		time.AfterFunc(time.Minute, stop)
 		before := w.generation("shard-0")
 		if code := p.run(ctx, []string{"quarantine", "shard-0", "--why", "test"}); code != exitError || !strings.Contains(problems.String(), "interrupted") {

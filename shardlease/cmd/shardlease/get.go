@@ -19,6 +19,7 @@ func (o *observer) getCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "get SHARD", Short: "Shows one shard with its parents", Args: arguments,
 		Long: `Shows the row of one shard, its move, its parents, and what is wrong with it. The row is read consistently.
+Of a lease by name it also shows which sessions wait for it, and for how long.
 The generation is what the commands that change the shard need.`,
 		Example:           "  shardlease get shard-7\n  shardlease get shard-7 -o json --positions",
 		ValidArgsFunction: o.completeArgs(shardNames),
@@ -32,6 +33,9 @@ The generation is what the commands that change the shard need.`,
 		}
 		warnings := warningsAbout(s.Warnings(), of.Name)
 		view := slices.Concat(objectOf(detailFields(), s), objectOf(shardFields(*positions), of))
+		if w := ordered(s, of); w != nil {
+			view = append(view, entry{"ordered", objectOf(wishFields(s.At), *w)})
+		}
 		if len(warnings) > 0 {
 			view = append(view, entry{"warnings", warningsOf(warnings)})
 		}
@@ -106,8 +110,12 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	if of.Move != nil {
 		add("move", "%s", describeMove(of.Move))
 	}
+	if w := ordered(s, of); w != nil {
+		add("ordered", "%s", describeOrder(w))
+	}
+	addWaiters(&g, s, of)
 	add("generation", "%d", row.Generation)
-	if !s.Sessions {
+	if !s.Sessions || of.Attempts > 0 {
 		add("attempts", "%d failed since the last progress", of.Attempts)
 	}
 	add("checkpoint", "%s", describeCheckpoint(of, positions))
@@ -127,6 +135,18 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 		add("warning", "%s: %s %s", w.Code, w.Text, w.Do)
 	}
 	return g
+}
+
+// describeOrder returns where, by whom, until when and why an operator moves a shard.
+func describeOrder(w *lease.Wish) string {
+	text := fmt.Sprintf("move to %s by %s", w.To, w.By)
+	if !w.Until.IsZero() {
+		text += ", until " + moment(w.Until)
+	}
+	if w.Why != "" {
+		text += " (" + w.Why + ")"
+	}
+	return text
 }
 
 func describeOwner(o lease.Owner) string {

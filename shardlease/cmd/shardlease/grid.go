@@ -15,6 +15,7 @@ type column struct {
 	whole bool // never shortened: it has what a person copies
 
 	fleets  bool   // only fleets have it, and groups of sessions do not
+	names   bool   // only groups of sessions have it
 	session string // the title in a group of sessions; empty: the same
 
 	head   string // the heading in this group; empty: the title
@@ -26,15 +27,16 @@ func (c column) heading() string { return cmp.Or(c.head, c.title) }
 
 // cols returns columns from their titles: one that begins with > has numbers, one that begins with + is
 // for the format wide, one that begins with ~ has sentences, one that begins with = is never shortened, and one that
-// begins with ! is only for fleets. After a slash follows the title in a group of sessions.
+// begins with ! is only for fleets, one that begins with ? only for groups of sessions.
+// After a slash follows the title in a group of sessions.
 func cols(titles ...string) []column {
 	list := make([]column, len(titles))
 	for i, title := range titles {
-		name := strings.TrimLeft(title, ">+~=!")
+		name := strings.TrimLeft(title, ">+~=!?")
 		marks := title[:len(title)-len(name)]
 		c := column{}
 		c.title, c.session, _ = strings.Cut(name, "/")
-		c.fleets = strings.Contains(marks, "!")
+		c.fleets, c.names = strings.Contains(marks, "!"), strings.Contains(marks, "?")
 		c.right, c.wide = strings.Contains(marks, ">"), strings.Contains(marks, "+")
 		c.prose = strings.Contains(marks, "~")
 		c.whole = strings.Contains(marks, "=")

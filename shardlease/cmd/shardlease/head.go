@@ -29,7 +29,7 @@ func (m model) head() []string {
 			facts = append(facts, piece{stateTone(of.state), fmt.Sprintf("%d %s", of.shards, of.state)})
 		}
 	}
-	facts = append(facts, piece{plain, counted(len(s.Workers), wordsOf(s).worker)}, piece{plain, planned(s)}, m.wishes(),
+	facts = append(facts, piece{plain, counted(len(s.Workers), wordsOf(s).worker)}, waits(s), piece{plain, planned(s)}, m.wishes(),
 		piece{faint, fmt.Sprintf("%s read units, %s in all", decimal(s.Cost.ReadUnits), decimal(m.shown.units))})
 	return append(lines, m.flow(3, facts...)...)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -30,8 +29,11 @@ type local struct {
 
 // newLocal returns a table without workers.
 func newLocal(t *testing.T) *local {
-	l := &local{T: t, on: &onDynamoDB{tables: new(dynamo), requests: &recorder{RoundTripper: http.DefaultTransport}}, ended: make(chan error)}
-	l.table = "leases-" + strings.ToLower(rand.Text()[:8])
+	w, err := newOnDynamoDB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &local{T: t, on: w, ended: make(chan error), table: "leases-" + strings.ToLower(rand.Text()[:8])}
 	l.types(0, "table", "create", "--no-deletion-protection", "--no-point-in-time-recovery")
 	return l
 }
@@ -70,14 +72,7 @@ func (l *local) end() {
 func (l *local) types(want int, args ...string) string {
 	l.Helper()
 	var out bytes.Buffer
-	p := &program{
-		in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, operator: "ann@host", tables: l.on.tables,
-		env: func(name string) (string, bool) {
-			value, ok := map[string]string{"SHARDLEASE_TABLE": l.table, "SHARDLEASE_GROUP": "orders", "SHARDLEASE_WHY": "test"}[name]
-			return value, ok
-		},
-	}
-	if code := p.run(l.Context(), args); code != want {
+	if code := l.on.types(l.Context(), l.table, &out, &out, args); code != want {
 		l.Errorf("%v: exit code %d, want %d: %s", args, code, want, out.String())
 	}
 	return out.String()
@@ -91,11 +86,7 @@ func (l *local) checks(want int, texts ...string) {
 	var out bytes.Buffer
 	for began := time.Now(); time.Since(began) < within; time.Sleep(50 * time.Millisecond) {
 		out.Reset()
-		p := &program{
-			out: &out, problems: &out, now: time.Now, tables: l.on.tables, at: place{l.table, "orders"},
-			env: func(string) (string, bool) { return "", false },
-		}
-		code := p.run(l.Context(), []string{"check", "--table", l.table, "--group", "orders"})
+		code := l.on.types(l.Context(), l.table, &out, &out, []string{"check"})
 		if code == want && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(out.String(), text) }) {
 			return
 		}
@@ -106,21 +97,22 @@ func (l *local) checks(want int, texts ...string) {
 // change replaces an item by what spoil makes of it, and returns the item as it was.
 func (l *local) change(partition, key string, spoil func(map[string]types.AttributeValue)) (before map[string]types.AttributeValue) {
 	l.Helper()
-	client, err := l.on.tables.Client(l.Context())
-	if err != nil {
-		l.Fatal(err)
-	}
 	name := map[string]types.AttributeValue{"leaseGroup": &types.AttributeValueMemberS{Value: partition}, "leaseKey": &types.AttributeValueMemberS{Value: key}}
-	got, err := client.GetItem(l.Context(), &dynamodb.GetItemInput{TableName: &l.table, Key: name})
+	got, err := l.on.tables.client.GetItem(l.Context(), &dynamodb.GetItemInput{TableName: &l.table, Key: name})
 	if err != nil || got.Item == nil {
 		l.Fatalf("%s, %s: %v", partition, key, err)
 	}
 	after := maps.Clone(got.Item)
 	spoil(after)
-	if _, err := client.PutItem(l.Context(), &dynamodb.PutItemInput{TableName: &l.table, Item: after}); err != nil {
+	l.put(after)
+	return got.Item
+}
+
+func (l *local) put(item map[string]types.AttributeValue) {
+	l.Helper()
+	if _, err := l.on.tables.client.PutItem(l.Context(), &dynamodb.PutItemInput{TableName: &l.table, Item: item}); err != nil {
 		l.Fatal(err)
 	}
-	return got.Item
 }
 
 const allHeld = "4 of 4 shards held by 2 workers"
@@ -143,14 +135,7 @@ func restoredOnDynamoDB(t *testing.T) {
 
 	from := l.table
 	l.table += "-restored"
-	client, err := l.on.tables.Client(t.Context())
-	if err == nil {
-		options := client.Options()
-		options.HTTPClient = &http.Client{Transport: l.on.requests}
-		l.on.tables.client = dynamodb.New(options)
-		err = l.on.restore(t.Context(), from, l.table)
-	}
-	if err != nil {
+	if err := l.on.restore(t.Context(), from, l.table); err != nil {
 		t.Fatal(err)
 	}
 	l.start()
@@ -169,6 +154,8 @@ func unreadableOnDynamoDB(t *testing.T) {
 	l.start()
 	defer l.end()
 	l.checks(checkOK, allHeld)
+	for l.look().Workers[0].Held != 2 { // until then shards move, and a worker that takes one replaces what is spoilt here
+	}
 
 	row := l.change("orders/lease", "shard-0", func(item map[string]types.AttributeValue) {
 		item["generation"] = &types.AttributeValueMemberS{Value: "seven"}
@@ -181,23 +168,16 @@ func unreadableOnDynamoDB(t *testing.T) {
 	l.checks(checkOK, allHeld)
 
 	dead := "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	inc := l.incarnation()
-	seat := l.change("orders/seat", inc, func(map[string]types.AttributeValue) {})
-	client, err := l.on.tables.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := l.change("orders/seat", string(l.look().Workers[0].Seat.Incarnation), func(map[string]types.AttributeValue) {})
 	seat["leaseKey"], seat["beat"] = &types.AttributeValueMemberS{Value: dead}, &types.AttributeValueMemberS{Value: "seven"}
-	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &l.table, Item: seat}); err != nil {
-		t.Fatal(err)
-	}
+	l.put(seat)
 	l.checks(checkWarning, `WARN unreadable "`+dead+`": `)
 	l.types(0, "evict", dead, "--yes")
 	l.checks(checkOK, allHeld)
 }
 
-// incarnation returns that of a worker.
-func (l *local) incarnation() string {
+// look returns what the table says.
+func (l *local) look() *inspect.Snapshot {
 	l.Helper()
 	reader, err := l.on.tables.Reader(l.Context(), place{l.table, "orders"})
 	if err != nil {
@@ -207,5 +187,5 @@ func (l *local) incarnation() string {
 	if err != nil {
 		l.Fatal(err)
 	}
-	return string(s.Workers[0].Seat.Incarnation)
+	return s
 }

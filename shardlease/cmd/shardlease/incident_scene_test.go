@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// A scene is a group of real workers that a test disturbs, and the terminal of an operator. It belongs into a
+// A scene is a group of real workers, which a test may disturb, and the terminal of an operator. It belongs into a
 // bubble.
 type scene struct {
 	*world
@@ -59,9 +60,7 @@ type actor struct {
 func newScene(t *testing.T) *scene {
 	s := &scene{world: newWorld(), t: t, over: make(chan struct{}), ails: map[string]ailment{}}
 	s.tables.groups[place{"leases", "orders"}] = true
-	for i := range 6 {
-		s.shards = append(s.shards, fmt.Sprintf("shard-%d", i))
-	}
+	s.list(6)
 	return s
 }
 
@@ -95,6 +94,12 @@ func (s *scene) join(names ...string) {
 // joinAs starts a worker.
 func (s *scene) joinAs(name string, config shardlease.Config) *actor {
 	s.t.Helper()
+	return s.start(name, config, s.handler(name))
+}
+
+// start starts a worker with a handler of its own.
+func (s *scene) start(name string, config shardlease.Config, handler shardlease.Handler) *actor {
+	s.t.Helper()
 	a := &actor{table: s.tables.link("leases"), name: name, ended: make(chan error, 1)}
 	a.Link = storetest.NewLink(a.table)
 	config.Group, config.Name = "orders", name
@@ -107,7 +112,7 @@ func (s *scene) joinAs(name string, config shardlease.Config) *actor {
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	a.stop, s.actors = stop, append(s.actors, a)
-	go func() { a.ended <- w.Run(ctx, s.handler(name)) }()
+	go func() { a.ended <- w.Run(ctx, handler) }()
 	return a
 }
 
@@ -151,7 +156,9 @@ func (s *scene) end() {
 		a.stop()
 	}
 	for _, a := range s.actors {
-		<-a.ended
+		if err := <-a.ended; err != nil && !a.dead {
+			s.t.Errorf("%s: %v", a.name, err)
+		}
 	}
 }
 
@@ -244,16 +251,22 @@ func (s *scene) handler(worker string) shardlease.Handler {
 // exec executes a command on a terminal. The answer is what the operator types when the command asks.
 func (s *scene) exec(answer string, args ...string) (out string, code int) {
 	var text, problems bytes.Buffer
-	p := &program{
-		in: strings.NewReader(answer + "\n"), out: &text, problems: &problems, now: time.Now, operator: "ann@host",
-		terminal: answer != "", tables: s.tables,
-		env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
-	}
-	code = p.run(s.t.Context(), args)
+	s.answer = cmp.Or(answer, "-")
+	s.world.exec(s.t.Context(), &text, &problems, args...)
 	if text.Len() == 0 {
-		return problems.String(), code
+		return problems.String(), s.code
 	}
-	return text.String(), code
+	return text.String(), s.code
+}
+
+// give executes a command that must succeed.
+func (s *scene) give(answer string, args ...string) string {
+	s.t.Helper()
+	out, code := s.exec(answer, args...)
+	if code != 0 {
+		s.t.Errorf("%v: exit code %d: %s", args, code, out)
+	}
+	return out
 }
 
 // types types a command that changes something, and that must succeed.
@@ -274,9 +287,7 @@ func (s *scene) types(args ...string) {
 	if c.Flags().Lookup("yes") != nil && c.Flags().Lookup("generation") == nil {
 		args, answer = append(args, "--yes"), ""
 	}
-	if out, code := s.exec(answer, args...); code != 0 {
-		s.t.Errorf("%v: exit code %d: %s", args, code, out)
-	}
+	s.give(answer, args...)
 }
 
 // snapshot looks at the group.

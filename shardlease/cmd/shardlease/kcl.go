@@ -56,7 +56,7 @@ func (m *migration) moveFlags(c *cobra.Command) {
 	c.Flags().DurationVar(&m.from.Failover, "failover", 10*time.Second, "the longest failoverTimeMillis of the KCL's fleet")
 	c.Flags().StringVar(&m.shards, "shards", "", "a `FILE` with the output of aws kinesis list-shards")
 	c.Flags().StringVar(&m.packed, "packed", "refuse", "what to do with a checkpoint at a record that the KPL has packed with others: refuse it, use it as the checkpoint "+
-		"of the whole entry, or keep the number of the record in the state or in the position, where examples/kinesis reads it")
+		"of the whole entry, or keep the number of the record in the state or in the position, where shardlease/kinesis reads it")
 }
 
 // check reports flags that are missing or wrong, before anything is read.

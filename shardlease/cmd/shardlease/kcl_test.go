@@ -11,7 +11,7 @@ import (
 	"github.com/shardlease/shardlease-go/dynamostore/kcl"
 )
 
-// TestMarks: the positions of examples/kinesis survive an import and an export: sub-sequence numbers,
+// TestMarks: the positions of shardlease/kinesis survive an import and an export: sub-sequence numbers,
 // and the words TRIM_HORIZON, LATEST and AT_TIMESTAMP.
 func TestMarks(t *testing.T) {
 	m := migration{packed: "position"}

@@ -29,7 +29,7 @@ func (m *migration) mark() func(sequence string, sub int64) (checkpoint.Mark, er
 }
 
 // word is ImportOptions.Word: with --packed position it keeps TRIM_HORIZON, LATEST or AT_TIMESTAMP as
-// the position, as examples/kinesis expects.
+// the position, as shardlease/kinesis expects.
 func (m *migration) word() func(string) (checkpoint.Mark, error) {
 	if m.packed != "position" {
 		return nil
@@ -55,7 +55,7 @@ func (m *migration) prepared() func(kcl.Lease) (kcl.Lease, error) {
 
 // checkpointOf is ExportOptions.Checkpoint: it reads the sub-sequence number from the position, after a
 // slash, or from the state. With --packed position it ignores the state, which is no number in
-// examples/kinesis.
+// shardlease/kinesis.
 func (m *migration) checkpointOf(of checkpoint.Mark) (string, int64, error) {
 	sequence, number, inPosition := strings.Cut(of.Position, "/")
 	switch {
@@ -66,7 +66,7 @@ func (m *migration) checkpointOf(of checkpoint.Mark) (string, int64, error) {
 	}
 	sub, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || sub < 0 {
-		return "", 0, errors.New("has a position or a state without a valid sub-sequence number (for positions of examples/kinesis: --packed position)")
+		return "", 0, errors.New("has a position or a state without a valid sub-sequence number (for positions of shardlease/kinesis: --packed position)")
 	}
 	return sequence, sub, nil
 }

@@ -33,19 +33,22 @@ func TestNastyNames(t *testing.T) {
 		q := strconv.Quote(name)
 		fmt.Fprintf(&seed, "at -1h\nworker %s w-%d\ncreate %s\nclaim %s w-%d %s\nwish pin %s %s\n", q, i, q, q, i, q, q, q)
 	}
-	if err := w.seed(seed.String()); err != nil {
-		t.Fatal(err)
-	}
+	w.seeds(t, seed.String())
 	rows := len(nasty())
+	passes := func(args ...string) string {
+		t.Helper()
+		out, problems := w.output(t, args...)
+		harmless(t, fmt.Sprint(args), out+problems)
+		if w.code != 0 {
+			t.Errorf("%v: exit code %d: %q, %q", args, w.code, out, problems)
+		}
+		return out
+	}
 	for _, command := range [][]string{
 		{"ls"}, {"workers"}, {"history"}, {"wishes"}, {"plan", "--add", "3"}, {"events"}, {"get", nasty()[0]}, {"get", nasty()[6]}, {"history", nasty()[6]},
 	} {
 		for _, format := range allFormats() {
-			out, problems := w.output(t, append(command, "-o", format)...)
-			if w.code != 0 {
-				t.Errorf("%v -o %s: exit code %d: %s", command, format, w.code, problems)
-			}
-			harmless(t, fmt.Sprint(command, format), out+problems)
+			out := passes(append(command, "-o", format)...)
 			if command[0] == "ls" && format == asTable {
 				sameWidth(t, out)
 			}
@@ -63,35 +66,23 @@ func TestNastyNames(t *testing.T) {
 	}
 	for _, name := range nasty() {
 		w.answer = name
-		out, problems := w.output(t, "release", "--why", "test \u202e", "--", name)
-		harmless(t, "release", out+problems)
-		if w.code != 0 || strings.Count(out, "\n") != 1 {
-			t.Errorf("release %q: exit code %d, %q, %q", name, w.code, out, problems)
+		if out := passes("release", "--why", "test \u202e", "--", name); strings.Count(out, "\n") != 1 {
+			t.Errorf("release %q: %q", name, out)
 		}
 		w.answer = name
-		out, problems = w.output(t, "evict", "--why", "test \u202e", "--", name)
-		if harmless(t, "evict", out+problems); w.code != 0 {
-			t.Errorf("evict %q: exit code %d, %q, %q", name, w.code, out, problems)
-		}
+		passes("evict", "--why", "test \u202e", "--", name)
 	}
 	for _, name := range nasty() {
 		w.env["SHARDLEASE_GROUP"] = name
-		if err := w.seed("create shard-0"); err != nil {
-			t.Fatal(err)
-		}
+		w.seeds(t, "create shard-0")
 		for _, command := range [][]string{{"pause", "--why", "test \u202e"}, {"resume"}} {
 			w.answer = name
-			out, problems := w.output(t, command...)
-			if harmless(t, command[0], out+problems); w.code != 0 {
-				t.Errorf("%v in group %q: exit code %d, %q, %q", command, name, w.code, out, problems)
-			}
+			passes(command...)
 		}
 	}
 	for _, format := range allFormats() {
-		out, problems := w.output(t, "groups", "-o", format)
-		harmless(t, "groups "+format, out+problems)
-		if n := strings.Count(out, "\n"); w.code != 0 || format == asNames && n < rows {
-			t.Errorf("groups -o %s: exit code %d, %d lines for %d groups", format, w.code, n, rows)
+		if n := strings.Count(passes("groups", "-o", format), "\n"); format == asNames && n < rows {
+			t.Errorf("groups -o %s: %d lines for %d groups", format, n, rows)
 		}
 	}
 }
@@ -126,9 +117,7 @@ func sameWidth(t *testing.T, text string) {
 func TestProgramsReadNamesAsTheyAre(t *testing.T) {
 	w := newWorld()
 	for _, name := range nasty() {
-		if err := w.seed("create " + strconv.Quote(name)); err != nil {
-			t.Fatal(err)
-		}
+		w.seeds(t, "create "+strconv.Quote(name))
 		w.env["SHARDLEASE_GROUP"] += "x" // a group for each
 	}
 	w.env["SHARDLEASE_GROUP"] = "orders"
@@ -154,9 +143,7 @@ func TestProgramsReadNamesAsTheyAre(t *testing.T) {
 // stored; the others are listed, and the command fails. A parent does not matter to get.
 func TestUnreadableRecords(t *testing.T) {
 	w := newWorld()
-	if err := w.seed("create shard-0"); err != nil {
-		t.Fatal(err)
-	}
+	w.seeds(t, "create shard-0")
 	w.tables.spoilt = []lease.Key{{Group: "orders", Kind: lease.KindLease, Name: "line\nend\x1b[2J\xff"}}
 	for _, format := range allFormats() {
 		out, problems := w.output(t, "ls", "-o", format)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,17 +18,12 @@ func TestObservesForAsLongAsAsked(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			s.kill("a", "b", "c")
 			s.tables.change(func() { s.tables.slow = delay })
-			var out bytes.Buffer
-			p := &program{
-				in: strings.NewReader(""), out: &out, problems: &out, now: time.Now, tables: s.tables,
-				env: func(name string) (string, bool) { value, ok := s.env[name]; return value, ok },
-			}
 			want, begun := checkCritical, time.Now()
 			if delay == time.Hour {
 				want = checkUnknown
 			}
-			if code := p.run(t.Context(), []string{"check", "--observe", "14s"}); code != want {
-				t.Errorf("with a table that answers after %v: exit code %d, want %d\n%s", delay, code, want, &out)
+			if out, code := s.exec("", "check", "--observe", "14s"); code != want {
+				t.Errorf("with a table that answers after %v: exit code %d, want %d\n%s", delay, code, want, out)
 			}
 			if took := time.Since(begun); took > 24*time.Second {
 				t.Errorf("with a table that answers after %v, the check takes %v", delay, took)

@@ -80,9 +80,11 @@ func (p *picture) measure() {
 		note("OWNER", of.Owner.Name)
 		note("TARGET", of.Target.Name)
 		note("MOVE", describeMove(of.Move))
+		note("WAITERS", describeWaiters(of))
 	}
 	for i := range p.snapshot.Workers {
 		note("WORKER", p.snapshot.Workers[i].Seat.Name)
+		note("WAITS", limit(int64(p.snapshot.Workers[i].Waits())))
 	}
 	for _, w := range p.warnings {
 		note("SUBJECT", w.Subject)

@@ -56,7 +56,8 @@ func invocations() map[string][]string {
 	yes := []string{"--why", "test", "--yes"}
 	return map[string][]string{
 		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {},
-		"release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
+
+		"move": {"--why", "test", "--to", "host-2", "held"}, "release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
 		"quarantine": {"--why", "test", "free"}, "unquarantine": {"--why", "test", "set-aside"},
 		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"},
 		"cordon": append(yes, "host-1"), "drain": append(yes, "host-1"), "pause": yes, "resume": {"--yes"}, "pin": append(yes, "held", "host-2"), "lift": {"--yes", "pause"},
@@ -97,9 +98,11 @@ func TestNoPositions(t *testing.T) {
 		}
 		for _, form := range forms {
 			w := newWorld()
-			if err := w.seed(fleet + "wish pause\n"); err != nil {
-				t.Fatal(err)
+			seed := fleet
+			if c.Name() != "move" { // it is refused during a pause
+				seed += "wish pause\n"
 			}
+			w.seeds(t, seed)
 			if c.Name() == "resume" || len(args) > 0 {
 				w.answer = args[len(args)-1]
 			}
@@ -146,18 +149,21 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 	}
 }
 
+// heldBy1 seeds a worker that holds so many shards.
+func heldBy1(shards int) string {
+	var all strings.Builder
+	all.WriteString("at -1h\nworker host-1 a-1\n")
+	for i := range shards {
+		fmt.Fprintf(&all, "create shard-%d\nclaim shard-%d a-1 host-1\n", i, i)
+	}
+	return all.String()
+}
+
 // TestLargeGroup: 10,000 shards are listed, and in long runs, which have the machine for themselves, within a second. The
 // quickest of three counts.
 func TestLargeGroup(t *testing.T) {
 	w := newWorld()
-	var seed strings.Builder
-	seed.WriteString("at -1h\nworker host-1 a-1\n")
-	for i := range 10_000 {
-		fmt.Fprintf(&seed, "create shard-%d\nclaim shard-%d a-1 host-1\n", i, i)
-	}
-	if err := w.seed(seed.String()); err != nil {
-		t.Fatal(err)
-	}
+	w.seeds(t, heldBy1(10_000))
 	for _, format := range []string{asTable, asJSON, asLines, asNames} {
 		quickest := time.Hour
 		for range 3 {
@@ -177,9 +183,7 @@ func TestLargeGroup(t *testing.T) {
 // TestCompletionWaitsTwoSeconds: a table that does not answer keeps the shell for two seconds.
 func TestCompletionWaitsTwoSeconds(t *testing.T) {
 	w := newWorld()
-	if err := w.seed("create shard-0"); err != nil {
-		t.Fatal(err)
-	}
+	w.seeds(t, "create shard-0")
 	w.tables.slow = time.Hour
 	out, _ := w.output(t, "__complete", "get", "")
 	if waited := w.clock.Sub(now()); waited != 2*time.Second || strings.Contains(out, "shard") {
@@ -190,9 +194,7 @@ func TestCompletionWaitsTwoSeconds(t *testing.T) {
 // TestBrokenPipe: an output that cannot be written is an error.
 func TestBrokenPipe(t *testing.T) {
 	w := newWorld()
-	if err := w.seed(fleet); err != nil {
-		t.Fatal(err)
-	}
+	w.seeds(t, fleet)
 	for _, format := range allFormats() {
 		if w.run(t, broken{}, io.Discard, "ls", "-o", format); w.code != exitError {
 			t.Errorf("ls -o %s: exit code %d", format, w.code)

@@ -16,6 +16,7 @@ func roomOf(c column, view, total int) room {
 		"SHARD": {0, name, 0}, "STATE": {1, 11, 11}, "OWNER": {2, 8, 0}, "CHECKPOINT": {3, 10, 10}, "SINCE": {4, 8, 8},
 		"TARGET": {5, 8, 0}, "ATTEMPTS": {6, 8, 8}, "MOVE": {7, 20, 0}, "LAST CHANGE": {8, 12, 24}, "GENERATION": {9, 16, 16},
 		"TASK": {10, 8, 20}, "BY": {11, 8, 20}, "NOTE": {12, 12, 60}, "INCARNATION": {13, 12, 26}, "SIZE": {14, 6, 6},
+		"WAITERS": {5, 12, 0}, // in place of the target
 	}
 	switch view {
 	case workersView:
@@ -23,7 +24,7 @@ func roomOf(c column, view, total int) room {
 			"WORKER": {0, name, 0}, "STATE": {1, 9, 60}, "HELD": {2, 5, 6}, "TARGET": {3, 6, 6}, "HEARTBEAT": {4, 9, 9},
 			"BEATING": {5, 7, 7}, "TAKING": {6, 6, 6}, "GIVING": {7, 6, 6}, "REVISION": {8, 12, 16}, "SETTLED": {9, 7, 7},
 			"TTL": {10, 5, 7}, "TASK": {11, 8, 20}, "BUILD": {12, 6, 20}, "INCARNATION": {13, 12, 26}, "SINCE": {14, 20, 20},
-			"HANDOFF": {15, 8, 11}, "MAX SHARDS": {16, 10, 10},
+			"HANDOFF": {15, 8, 11}, "MAX SHARDS": {16, 10, 10}, "WAITS": {3, 5, 0}, // in place of the target
 		}
 	case warningsView:
 		rooms = map[string]room{"LEVEL": {0, 5, 5}, "CODE": {1, 14, 14}, "SUBJECT": {2, 8, 0}, "TEXT": {3, 12, 500}}

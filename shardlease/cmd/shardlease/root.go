@@ -80,7 +80,7 @@ func (p *program) root() *cobra.Command {
 	k := &keeper{op}
 	add(looking, o.groupsCommand(), o.lsCommand(), o.workersCommand(), o.getCommand(), o.historyCommand(), o.planCommand(),
 		o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.wishesCommand())
-	add(changing, op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
+	add(changing, op.moveCommand(), op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
 		op.unquarantineCommand(), op.rewindCommand(), op.removeCommand())
 	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.liftCommand())
 	add(keeping, k.tableCommand(), k.kclCommand(), demoCommand(p.out))

@@ -35,7 +35,14 @@ func newWorld() *world {
 	return &world{tables: newMemory("leases"), env: map[string]string{"SHARDLEASE_TABLE": "leases", "SHARDLEASE_GROUP": "orders"}, clock: now(), answer: "-"}
 }
 
-// seed fills the group of the world.
+// seeds fills the group of the world.
+func (w *world) seeds(t testing.TB, text string) {
+	t.Helper()
+	if err := w.seed(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (w *world) seed(text string) error {
 	at := place{w.env["SHARDLEASE_TABLE"], w.env["SHARDLEASE_GROUP"]}
 	w.tables.groups[at] = true
@@ -60,13 +67,18 @@ func (w *world) run(t *testing.T, out, problems io.Writer, args ...string) {
 
 // exec runs one command in the bubble of the caller.
 func (w *world) exec(ctx context.Context, out, problems io.Writer, args ...string) {
-	p := &program{
-		in: strings.NewReader(w.answer + "\n"), out: out, problems: problems, now: time.Now,
-		operator: "ann@host", terminal: w.answer != "-", tables: w.tables,
-		env: func(name string) (string, bool) { value, ok := w.env[name]; return value, ok },
-	}
+	p := operatedBy(strings.NewReader(w.answer+"\n"), out, problems, w.tables, w.env)
+	p.terminal = w.answer != "-"
 	w.code = p.run(ctx, args)
 	w.answer = "-"
+}
+
+// operatedBy returns the program of an operator without a terminal.
+func operatedBy(in io.Reader, out, problems io.Writer, on tables, env map[string]string) *program {
+	return &program{
+		in: in, out: out, problems: problems, now: time.Now, operator: "ann@host", tables: on,
+		env: func(name string) (string, bool) { value, ok := env[name]; return value, ok },
+	}
 }
 
 // output runs one command, and returns what it prints.
@@ -102,43 +114,28 @@ func TestTranscripts(t *testing.T) {
 	testscript.RunT(shim{t}, testscript.Params{
 		Dir: "testdata", UpdateScripts: os.Getenv("UPDATE_TRANSCRIPTS") != "", RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			env.Values["world"], env.Values["t"] = newWorld(), env.T().(shim).T
+			env.Values["on"], env.Values["t"] = newWorld(), env.T().(shim).T
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"shardlease": func(ts *testscript.TestScript, neg bool, args []string) {
-				w := worldOf(ts)
+				w := ts.Value("on").(*world)
 				w.run(ts.Value("t").(*testing.T), ts.Stdout(), ts.Stderr(), args...)
 				if neg != (w.code != 0) {
 					ts.Fatalf("exit code %d", w.code)
 				}
 			},
-			"code": func(ts *testscript.TestScript, _ bool, args []string) {
-				if got := strconv.Itoa(worldOf(ts).code); got != args[0] {
-					ts.Fatalf("exit code %s, want %s", got, args[0])
-				}
-			},
-			"seed": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(worldOf(ts).seed(ts.ReadFile(args[0])))
-			},
-			"set": func(ts *testscript.TestScript, _ bool, args []string) {
-				worldOf(ts).env[args[0]] = args[1]
-			},
-			"types": func(ts *testscript.TestScript, _ bool, args []string) {
-				worldOf(ts).answer = args[0]
-			},
-			"interrupt": func(ts *testscript.TestScript, _ bool, args []string) {
-				worldOf(ts).stop = length(ts, args[0])
-			},
-			"later": func(ts *testscript.TestScript, _ bool, args []string) {
-				w := worldOf(ts)
-				w.clock = w.clock.Add(length(ts, args[0]))
-			},
-			"generation": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Setenv(args[1], fmt.Sprint(worldOf(ts).generation(args[0])))
-			},
-			"spoil": func(ts *testscript.TestScript, _ bool, args []string) {
-				w, key := worldOf(ts), lease.Wishes{Group: "orders"}.Key()
+			"code":      on(func(ts *script, w *world, args []string) { exited(ts, w.code, args[0]) }),
+			"seed":      on(func(ts *script, w *world, args []string) { ts.Check(w.seed(ts.ReadFile(args[0]))) }),
+			"set":       on(func(_ *script, w *world, args []string) { w.env[args[0]] = args[1] }),
+			"types":     on(func(_ *script, w *world, args []string) { w.answer = args[0] }),
+			"interrupt": on(func(ts *script, w *world, args []string) { w.stop = length(ts, args[0]) }),
+			"later":     on(func(ts *script, w *world, args []string) { w.clock = w.clock.Add(length(ts, args[0])) }),
+			"generation": on(func(ts *script, w *world, args []string) {
+				ts.Setenv(args[1], fmt.Sprint(w.generation(args[0])))
+			}),
+			"spoil": on(func(_ *script, w *world, args []string) {
+				key := lease.Wishes{Group: "orders"}.Key()
 				switch args[0] {
 				case "lease":
 					key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[1]}
@@ -148,18 +145,29 @@ func TestTranscripts(t *testing.T) {
 				if w.tables.spoil(key, true); args[0] == "none" {
 					w.tables.spoilt = nil
 				}
-			},
-			"fault": func(ts *testscript.TestScript, _ bool, args []string) {
-				w := worldOf(ts)
+			}),
+			"fault": on(func(_ *script, w *world, args []string) {
 				w.tables.fault, w.tables.restored = args[0], args[0] == "restored"
-			},
+			}),
 		},
 	})
 }
 
-func worldOf(ts *testscript.TestScript) *world { return ts.Value("world").(*world) }
+type script = testscript.TestScript
 
-func length(ts *testscript.TestScript, text string) time.Duration {
+// on returns a command of a transcript, which is given what the transcript runs in.
+func on[W any](do func(ts *script, w W, args []string)) func(*script, bool, []string) {
+	return func(ts *script, _ bool, args []string) { do(ts, ts.Value("on").(W), args) }
+}
+
+// exited checks the exit code of the last command.
+func exited(ts *script, got int, want string) {
+	if strconv.Itoa(got) != want {
+		ts.Fatalf("exit code %d, want %s", got, want)
+	}
+}
+
+func length(ts *script, text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	ts.Check(err)
 	return d

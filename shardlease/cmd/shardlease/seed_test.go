@@ -30,6 +30,8 @@ import (
 //	plan INCARNATION [PLANNER]       a worker plans that every owner keeps its shards
 //	wish KIND SUBJECT TO DURATION    of operator ann
 //	sessions INCARNATION             the group is one of sessions
+//	waits INCARNATION LEASE [TASK]   a heartbeat: the session waits for the lease from then on
+//	waits INCARNATION LEASE N        and for N more leases
 //	acquire LEASE INCARNATION NAME   a session creates a lease and holds it; with a lock delay: LEASE INCARNATION NAME 1m
 type seeder struct {
 	store lease.Store
@@ -66,16 +68,21 @@ func (s *seeder) run(text string) error {
 	return nil
 }
 
+// stored returns the record with the key of none, or none.
+func stored[R lease.Record](s *seeder, none R) R {
+	if r, err := s.store.Get(context.Background(), none.Key()); err == nil {
+		return r.(R)
+	}
+	return none
+}
+
 func (s *seeder) row(shard string) (lease.Row, lease.Hold) {
-	r, _ := s.store.Get(context.Background(), lease.Key{Group: s.group, Kind: lease.KindLease, Name: shard})
-	row, _ := r.(lease.Row)
+	row := stored(s, lease.Row{Group: s.group, Shard: shard})
 	return row, lease.Hold{Key: row.Key(), Incarnation: row.Owner.Incarnation, Generation: row.Generation}
 }
 
 func (s *seeder) seat(inc string) lease.Seat {
-	r, _ := s.store.Get(context.Background(), lease.Key{Group: s.group, Kind: lease.KindSeat, Name: inc})
-	seat, _ := r.(lease.Seat)
-	return seat
+	return stored(s, lease.Seat{Group: s.group, Incarnation: lease.Incarnation(inc)})
 }
 
 func (s *seeder) write(w lease.Write, err error) error {
@@ -97,7 +104,7 @@ func (s *seeder) do(verb string, args []string) error {
 		return err
 	case "worker":
 		return s.sit(args[0], args[1], given[2:])
-	case "beat", "leaving", "unwell", "wants", "declined":
+	case "beat", "leaving", "unwell", "wants", "declined", "waits":
 		return s.says(verb, args)
 	case "create":
 		return s.write(protocol.Begin(s.group, args[0], given[1:], "source", st))
@@ -173,6 +180,12 @@ func (s *seeder) says(verb string, args []string) error {
 		says.Health.Unwell = args[1]
 	case "declined":
 		says.News = append(says.News, lease.News{Kind: lease.NewsDeclined, Shard: args[1]})
+	case "waits":
+		if more, err := strconv.ParseInt(args[2], 10, 64); err == nil {
+			says.WaitsLeft += more
+			args[2] = ""
+		}
+		says.Waits = append(says.Waits, lease.Wait{Lease: args[1], Task: args[2], Since: s.at})
 	case "wants":
 		row, _ := s.row(args[1])
 		says.Wants = append(says.Wants, lease.Want{
@@ -183,10 +196,7 @@ func (s *seeder) says(verb string, args []string) error {
 }
 
 func (s *seeder) wish(args []string) error {
-	none := lease.Wishes{Group: s.group}
-	if r, err := s.store.Get(context.Background(), none.Key()); err == nil {
-		none = r.(lease.Wishes)
-	}
+	now := stored(s, lease.Wishes{Group: s.group})
 	w := lease.Wish{Kind: lease.WishKind(args[0]), Subject: args[1], To: args[2], By: "ann", Why: "test"}
 	if args[3] != "" {
 		lasts, err := time.ParseDuration(args[3])
@@ -195,16 +205,12 @@ func (s *seeder) wish(args []string) error {
 		}
 		w.Until = s.at.Add(lasts)
 	}
-	return s.write(protocol.SetWishes(none, append(none.List, w), s.stamp()))
+	return s.write(protocol.SetWishes(now, append(now.List, w), s.stamp()))
 }
 
 // plan writes a complete plan in which every owner keeps its shards.
 func (s *seeder) plan(by lease.Owner, planner string) error {
-	none := lease.Plan{Group: s.group}
-	if r, err := s.store.Get(context.Background(), none.Key()); err == nil {
-		none = r.(lease.Plan)
-	}
-	w, err := protocol.OpenPlan(none, protocol.Opening{By: by, Planner: planner}, s.stamp())
+	w, err := protocol.OpenPlan(stored(s, lease.Plan{Group: s.group}), protocol.Opening{By: by, Planner: planner}, s.stamp())
 	if err := s.write(w, err); err != nil {
 		return err
 	}
@@ -229,10 +235,7 @@ func (s *seeder) plan(by lease.Owner, planner string) error {
 		}
 	}
 	for _, target := range targets {
-		var old lease.Target
-		if r, err := s.store.Get(context.Background(), target.Key()); err == nil {
-			old = r.(lease.Target)
-		}
+		old := stored(s, lease.Target{Group: s.group, Incarnation: target.Incarnation})
 		if err := s.write(protocol.WriteTarget(old, *target, s.stamp())); err != nil {
 			return err
 		}

@@ -163,9 +163,7 @@ func TestTopLeavesNothingBehind(t *testing.T) {
 		"its context": func(_ io.Writer, stop func()) { stop() },
 	} {
 		w := newWorld()
-		if err := w.seed(fleet); err != nil {
-			t.Fatal(err)
-		}
+		w.seeds(t, fleet)
 		in, keyboard, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -81,36 +81,33 @@ func (v *viewer) screen() []string { return strings.Split(v.model.View().Content
 //	type TEXT        a person types a text
 //	screen           prints the screen
 func TestScreens(t *testing.T) {
-	with := func(do func(ts *testscript.TestScript, v *viewer, args []string)) func(*testscript.TestScript, bool, []string) {
-		return func(ts *testscript.TestScript, _ bool, args []string) { do(ts, ts.Value("viewer").(*viewer), args) }
-	}
 	testscript.RunT(shim{t}, testscript.Params{
 		Dir: "testdata/top", UpdateScripts: os.Getenv("UPDATE_TRANSCRIPTS") != "", RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			env.Values["viewer"], env.Values["t"] = newViewer(), env.T().(shim).T
+			env.Values["on"], env.Values["t"] = newViewer(), env.T().(shim).T
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"seed": with(func(ts *testscript.TestScript, v *viewer, args []string) { ts.Check(v.seed(ts.ReadFile(args[0]))) }),
-			"look": with(func(ts *testscript.TestScript, v *viewer, _ []string) { v.look(ts.Value("t").(*testing.T)) }),
-			"later": with(func(ts *testscript.TestScript, v *viewer, args []string) {
+		Cmds: map[string]func(*script, bool, []string){
+			"seed": on(func(ts *script, v *viewer, args []string) { ts.Check(v.seed(ts.ReadFile(args[0]))) }),
+			"look": on(func(ts *script, v *viewer, _ []string) { v.look(ts.Value("t").(*testing.T)) }),
+			"later": on(func(ts *script, v *viewer, args []string) {
 				v.clock = v.clock.Add(length(ts, args[0]))
 				v.send(clock(v.clock))
 			}),
-			"fault": with(func(_ *testscript.TestScript, v *viewer, args []string) { v.tables.fault = args[0] }),
-			"spoil": with(func(_ *testscript.TestScript, v *viewer, args []string) {
+			"fault": on(func(_ *script, v *viewer, args []string) { v.tables.fault = args[0] }),
+			"spoil": on(func(_ *script, v *viewer, args []string) {
 				v.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[0]}, true)
 			}),
-			"size": with(func(ts *testscript.TestScript, v *viewer, args []string) {
+			"size": on(func(ts *script, v *viewer, args []string) {
 				width, err := strconv.Atoi(args[0])
 				ts.Check(err)
 				height, err := strconv.Atoi(args[1])
 				ts.Check(err)
 				v.send(tea.WindowSizeMsg{Width: width, Height: height})
 			}),
-			"press": with(func(_ *testscript.TestScript, v *viewer, args []string) { v.press(args...) }),
-			"type":  with(func(_ *testscript.TestScript, v *viewer, args []string) { v.press(strings.Split(args[0], "")...) }),
-			"screen": with(func(ts *testscript.TestScript, v *viewer, _ []string) {
+			"press": on(func(_ *script, v *viewer, args []string) { v.press(args...) }),
+			"type":  on(func(_ *script, v *viewer, args []string) { v.press(strings.Split(args[0], "")...) }),
+			"screen": on(func(ts *script, v *viewer, _ []string) {
 				for _, line := range v.screen() {
 					fmt.Fprintln(ts.Stdout(), strings.TrimRight(line, " "))
 				}
@@ -155,9 +152,7 @@ func TestScreensFit(t *testing.T) {
 		q := strconv.Quote(name)
 		fmt.Fprintf(&seed, "at -1h\nworker %s w-%d task=%s\ncreate %s\nclaim %s w-%d %s\nfail %s %s\nclaim %s w-%d %s\nwish pin %s %s\n", q, i, strconv.Itoa(i), q, q, i, q, q, q, q, i, q, q, q)
 	}
-	if err := v.seed(seed.String()); err != nil {
-		t.Fatal(err)
-	}
+	v.seeds(t, seed.String())
 	v.model.at = place{nasty()[6], strings.Repeat("東", 80)}
 	chance := rand.New(rand.NewPCG(1, 2))
 	v.look(t)
@@ -178,13 +173,9 @@ func TestScreensFit(t *testing.T) {
 // TestTopShowsNoPositions: no view, row or key shows the position or the state of a checkpoint.
 func TestTopShowsNoPositions(t *testing.T) {
 	v := newViewer()
-	if err := v.seed(fleet); err != nil {
-		t.Fatal(err)
-	}
+	v.seeds(t, fleet)
 	v.look(t)
-	if err := v.seed("at 0s\ncommit held canary-20 canary-21\nrelease held\n"); err != nil {
-		t.Fatal(err)
-	}
+	v.seeds(t, "at 0s\ncommit held canary-20 canary-21\nrelease held\n")
 	v.clock = v.clock.Add(2 * time.Second)
 	v.send(tea.WindowSizeMsg{Width: 400, Height: 60})
 	v.look(t)
@@ -211,14 +202,7 @@ func TestTopShowsNoPositions(t *testing.T) {
 func TestLargeTop(t *testing.T) {
 	work := func(shards int) (screen float64) {
 		v := newViewer()
-		var seed strings.Builder
-		seed.WriteString("at -1h\nworker host-1 a-1\n")
-		for i := range shards {
-			fmt.Fprintf(&seed, "create shard-%d\nclaim shard-%d a-1 host-1\n", i, i)
-		}
-		if err := v.seed(seed.String()); err != nil {
-			t.Fatal(err)
-		}
+		v.seeds(t, heldBy1(shards))
 		v.look(t)
 		v.press("end")
 		if at := v.model.lists[shardsView].cursor; at != shards-1 {

@@ -59,6 +59,7 @@ func (p *picture) workers(g *grid, which func(*inspect.Worker) bool) {
 		if len(gets) > 0 {
 			g.field("takes over", "%s", enumerated(gets, "shard"))
 		}
+		p.waitsFor(g, w)
 		for _, wish := range p.snapshot.Wishes {
 			if wish.Subject == w.Seat.Name || wish.To == w.Seat.Name {
 				g.field("wish", "%s", wish.String())

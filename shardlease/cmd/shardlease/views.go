@@ -141,6 +141,7 @@ func shardFields(positions bool) []field[*inspect.Shard] {
 		{title: ">CHECKPOINT", json: "checkpointAge", value: func(s of) any { return s.Checkpoint }},
 		{title: "+INCARNATION", value: func(s of) any { return s.Owner.Incarnation }},
 		{title: "+TASK", value: func(s of) any { return s.Owner.Task }},
+		{title: "?+WAITERS", json: "waiters,omitempty", value: func(s of) any { return waitersOf(s) }, cell: describeWaiters},
 		{title: "!+TARGET", json: "target", value: func(s of) any { return s.Target }},
 		{title: "!+MOVE", json: "move", value: func(s of) any { return moveOf(s.Move) }, cell: func(s of) string { return describeMove(s.Move) }},
 		{title: "+>SIZE", json: "sizeBytes", value: func(s of) any { return s.Size }},
@@ -206,6 +207,7 @@ func workerFields() []field[*inspect.Worker] {
 		}},
 		{title: "!>TAKING", json: "taking", value: func(w of) any { return w.Taking }},
 		{title: "!>GIVING", json: "giving", value: func(w of) any { return w.Giving }},
+		{title: "?+>WAITS", json: "waits,omitempty", value: func(w of) any { return w.Waits() }, cell: func(w of) string { return limit(int64(w.Waits())) }},
 		{title: ">HEARTBEAT", json: "heartbeatAge", value: func(w of) any { return w.Silent }},
 		{title: "BEATING", json: "beating", value: func(w of) any { return w.Beating }},
 		{title: "~STATE", value: func(w of) any { return workerState(w) }},
@@ -223,6 +225,7 @@ func workerFields() []field[*inspect.Worker] {
 		{json: "leaving", value: func(w of) any { return w.Leaves }},
 		{json: "health,omitempty", value: func(w of) any { return w.Health }},
 		{json: "wish,omitempty", value: func(w of) any { return w.Wish }},
+		{json: "waitsFor,omitempty", value: func(w of) any { return waitsOf(w) }},
 	}
 }
 

@@ -170,8 +170,8 @@ func (op *operator) resumeCommand() *cobra.Command {
 func (op *operator) liftCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lift KIND [NAME]", Short: "Ends a wish, or all of them", Args: arguments,
-		Long: `Ends a wish. KIND is ` + either(wishKinds(nil)) + `. NAME is the worker, or the shard of a pin; a pause has none.
-'shardlease wishes' lists the wishes.
+		Long: `Ends a wish. KIND is ` + either(wishKinds(nil)) + `.
+NAME is the worker, or the shard of a pin or a move; a pause has none. 'shardlease wishes' lists the wishes.
 
 'lift all' ends all wishes of the group. If the record of the wishes cannot be read, the command deletes that
 record.`,

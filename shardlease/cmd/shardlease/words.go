@@ -32,16 +32,15 @@ func gridOf(s *inspect.Snapshot, columns []column) grid {
 	return g
 }
 
-// inWords returns the columns in the words of the group. In a group of sessions it hides the columns that only
-// fleets have.
+// inWords returns the columns in the words of the group. It hides the columns that only groups of the other kind have.
 func inWords(s *inspect.Snapshot, columns []column) []column {
-	if !s.Sessions {
-		return columns
-	}
 	columns = slices.Clone(columns)
 	for i := range columns {
-		c := &columns[i]
-		c.head, c.hidden = c.session, c.fleets
+		if c := &columns[i]; s.Sessions {
+			c.head, c.hidden = c.session, c.fleets
+		} else {
+			c.hidden = c.names
+		}
 	}
 	return columns
 }
