@@ -16,8 +16,8 @@ import (
 var onDynamoDB = map[string][]string{
 	"sinks/dynamodb": {"TestLateTransactionIsRefused", "TestTransactionsAreFenced"},
 	"leader":         {"TestPausedLeaderIsReplaced"},
-	"workitems":      {"TestHangingWorkerIsReplaced"},
-	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock"},
+	"workitems":      {"TestHangingWorkerIsReplaced", "TestHangingCallLosesItsItem", "TestFailingItemIsQuarantined"},
+	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock", "TestLocksThatOnlyAskReplaceTheDead"},
 }
 
 // TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples side by side.

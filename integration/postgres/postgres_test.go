@@ -35,6 +35,9 @@ func TestTransactionsOfPostgresAreFenced(t *testing.T) {
 			fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 				return fencetest.Sink{
 					Effects: entries(db),
+					Raise: func(ctx context.Context, f fencetest.Fence) error {
+						return fence.Raise(guard)(fence.NewContext(ctx, token(f)), f.Shard, f.Generation)
+					},
 					Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
 						return guard.Do(ctx, token(f), insert(f.Shard, string(effect)))
 					},
@@ -48,20 +51,27 @@ func TestTransactionsOfPostgresAreFenced(t *testing.T) {
 // fenced.
 func TestServiceOnPostgresIsFenced(t *testing.T) {
 	db := open(t)
-	server := httptest.NewServer(fencehttp.Handler[*sql.Tx]{
-		Guard: fencesql.Guard{DB: db},
+	guard := fencesql.Guard{DB: db}
+	mux := http.NewServeMux()
+	mux.Handle("POST /fence", fencehttp.Handler[*sql.Tx]{Guard: guard})
+	mux.Handle("POST /", fencehttp.Handler[*sql.Tx]{
+		Guard: guard,
 		Effect: func(w http.ResponseWriter, r *http.Request, tx *sql.Tx) error {
 			text, err := io.ReadAll(r.Body)
 			token, _ := fence.FromContext(r.Context())
 			return errors.Join(err, insert(token.Shard, string(text))(r.Context(), tx))
 		},
 	})
+	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	client := &http.Client{Transport: &fencehttp.Transport{Base: server.Client().Transport}}
 	fencetest.Play(t, func(*fencetest.T) fencetest.Sink {
 		return fencetest.Sink{
 			Effects: entries(db),
 			Refusal: isStale,
+			Raise: func(ctx context.Context, f fencetest.Fence) error {
+				return fencehttp.Raise(client, server.URL+"/fence")(fence.NewContext(ctx, token(f)), f.Shard, f.Generation)
+			},
 			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
 				r, err := http.NewRequestWithContext(fence.NewContext(ctx, token(f)), http.MethodPost, server.URL, strings.NewReader(string(effect)))
 				if err != nil {

@@ -31,8 +31,14 @@ func open(t testing.TB, through func(http.RoundTripper) http.RoundTripper) *fenc
 	if through != nil {
 		transport = through(plain)
 	}
+	return openAt(t, server.URL, transport)
+}
+
+// openAt returns a register in the server at an address.
+func openAt(t testing.TB, url string, transport http.RoundTripper) *fences3.Register {
+	t.Helper()
 	client := s3.New(s3.Options{
-		Region: "eu-central-1", BaseEndpoint: &server.URL, UsePathStyle: true,
+		Region: "eu-central-1", BaseEndpoint: &url, UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 		HTTPClient:  &http.Client{Transport: transport},
 	})

@@ -32,8 +32,12 @@ func TestGuardedValuesAreFenced(t *testing.T) {
 			},
 			Effects: func(ctx context.Context, shard string) ([][]byte, error) {
 				value, err := values.Get(ctx, shard)
+				if value.Value == "" {
+					return nil, err
+				}
 				return [][]byte{[]byte(value.Value)}, err
 			},
+			Raise: func(ctx context.Context, f fencetest.Fence) error { return values.Raise(ctx, f.Shard, f.Generation) },
 			Restart: func(context.Context) error {
 				values = local.Open(t, client, table).Register("group")
 				return nil

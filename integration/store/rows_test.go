@@ -235,46 +235,14 @@ func TestSpoiltSeatIsEvicted(t *testing.T) {
 	hand := byHand{t, local.Client(t, nil), local.Table(t)}
 	s := local.Open(t, hand.client, hand.table)
 	_, seat := goodRecords(t, s, "shard-1")
-	key, good := seat.Key(), hand.get(seat.Key())
-	wrongs := append(spoilings(lease.KindSeat), spoiling{"no id", attr.WriteID, nil, ""},
-		spoiling{"an empty id", attr.WriteID, &types.AttributeValueMemberS{}, ""},
-		spoiling{"an id that is a number", attr.WriteID, &types.AttributeValueMemberN{Value: "7"}, ""})
-	spoilt := func() lease.Write {
-		_, err := s.Get(t.Context(), key)
-		malformed, ok := errors.AsType[*lease.MalformedError](err)
-		if !ok {
-			t.Fatalf("got %v, want a MalformedError", err)
-		}
-		return fixture.Write(t)(protocol.EvictSpoilt(key, malformed.WriteID))
-	}
 	supervisor := shardlease.Supervisor{Store: s, Group: "orders", By: "ann"}
-	for _, wrong := range wrongs {
-		hand.put(wrong.of(good))
-		evict := spoilt()
-		other := maps.Clone(wrong.of(good))
-		other[attr.WriteID] = &types.AttributeValueMemberS{Value: "another"}
-		hand.put(other)
-		if _, err := s.Write(t.Context(), evict); err == nil || hand.get(key) == nil {
-			t.Errorf("%s: deleted although it was written since: %v", wrong.name, err)
-		}
-		hand.put(wrong.of(good))
-		if _, err := s.Write(t.Context(), evict); err != nil {
-			t.Errorf("%s: %v", wrong.name, err)
-		}
-		_, err := s.Write(t.Context(), evict)
-		if refused, ok := errors.AsType[*lease.RefusedError](err); !ok || refused.Now != nil {
-			t.Errorf("%s: repeated: %v", wrong.name, err)
-		}
-		hand.put(wrong.of(good))
-		for range 2 {
-			if _, err := supervisor.Evict(t.Context(), seat.Incarnation, "spoilt"); err != nil {
-				t.Errorf("%s: by a supervisor: %v", wrong.name, err)
-			}
-		}
-		if _, err := s.Get(t.Context(), key); !errors.Is(err, lease.ErrNotFound) {
-			t.Errorf("%s: still there: %v", wrong.name, err)
-		}
-	}
+	wrongs := append(spoilings(lease.KindSeat), noID, numericID, spoiling{"an empty id", attr.WriteID, &types.AttributeValueMemberS{}, ""})
+	spoiltIsDeleted(t, hand, s, seat.Key(), wrongs, func(_ spoiling, id lease.WriteID) lease.Write {
+		return fixture.Write(t)(protocol.EvictSpoilt(seat.Key(), id))
+	}, func() error {
+		_, err := supervisor.Evict(t.Context(), seat.Incarnation, "spoilt")
+		return err
+	})
 }
 
 // TestSpoiltWishesAreLifted: wishes that cannot be read are deleted on their write id, whatever is wrong with
@@ -286,35 +254,57 @@ func TestSpoiltWishesAreLifted(t *testing.T) {
 	if err := supervisor.Pause(t.Context(), 0, "migration"); err != nil {
 		t.Fatal(err)
 	}
-	key := lease.Wishes{Group: "orders"}.Key()
-	good := hand.get(key)
-	for _, wrong := range []spoiling{
+	spoiltIsDeleted(t, hand, s, lease.Wishes{Group: "orders"}.Key(), []spoiling{
 		{"another version", attr.Version, &types.AttributeValueMemberN{Value: "9"}, ""},
 		{"wishes that are no set", attr.Wishes, &types.AttributeValueMemberS{Value: "pause"}, ""},
 		{"a wish without fields", attr.Wishes, &types.AttributeValueMemberSS{Value: []string{"pause"}}, ""},
-		{"no id", attr.WriteID, nil, ""},
-		{"an id that is a number", attr.WriteID, &types.AttributeValueMemberN{Value: "7"}, ""},
-	} {
-		hand.put(wrong.of(good))
+		noID, numericID,
+	}, func(wrong spoiling, id lease.WriteID) lease.Write {
+		if err := supervisor.Pause(t.Context(), 0, "again"); !errors.Is(err, lease.ErrMalformed) {
+			t.Errorf("%s: a wish in a record that cannot be read: %v", wrong.name, err)
+		}
+		return fixture.Write(t)(protocol.DropWishes("orders", id))
+	}, func() error { return supervisor.LiftAll(t.Context()) })
+}
+
+var (
+	noID      = spoiling{"no id", attr.WriteID, nil, ""}
+	numericID = spoiling{"an id that is a number", attr.WriteID, &types.AttributeValueMemberN{Value: "7"}, ""}
+)
+
+// spoiltIsDeleted spoils a record in each way. The write deletes the record on the id that the error has, unless it was
+// written since, and once. The supervisor deletes it at once, also a second time.
+func spoiltIsDeleted(t *testing.T, hand byHand, s lease.Store, key lease.Key, wrongs []spoiling,
+	drop func(spoiling, lease.WriteID) lease.Write, supervise func() error) {
+	t.Helper()
+	good := hand.get(key)
+	for _, wrong := range wrongs {
+		spoilt := wrong.of(good)
+		hand.put(spoilt)
 		_, err := s.Get(t.Context(), key)
 		malformed, ok := errors.AsType[*lease.MalformedError](err)
 		if !ok {
 			t.Fatalf("%s: got %v, want a MalformedError", wrong.name, err)
 		}
-		drop := fixture.Write(t)(protocol.DropWishes("orders", malformed.WriteID))
-		other := maps.Clone(wrong.of(good))
+		w := drop(wrong, malformed.WriteID)
+		other := maps.Clone(spoilt)
 		other[attr.WriteID] = &types.AttributeValueMemberS{Value: "another"}
 		hand.put(other)
-		if _, err := s.Write(t.Context(), drop); err == nil || hand.get(key) == nil {
+		if _, err := s.Write(t.Context(), w); err == nil || hand.get(key) == nil {
 			t.Errorf("%s: deleted although it was written since: %v", wrong.name, err)
 		}
-		hand.put(wrong.of(good))
-		if err := supervisor.Pause(t.Context(), 0, "again"); !errors.Is(err, lease.ErrMalformed) {
-			t.Errorf("%s: a wish in a record that cannot be read: %v", wrong.name, err)
+		hand.put(spoilt)
+		if _, err := s.Write(t.Context(), w); err != nil {
+			t.Errorf("%s: %v", wrong.name, err)
 		}
+		_, err = s.Write(t.Context(), w)
+		if refused, ok := errors.AsType[*lease.RefusedError](err); !ok || refused.Now != nil {
+			t.Errorf("%s: repeated: %v", wrong.name, err)
+		}
+		hand.put(spoilt)
 		for range 2 {
-			if err := supervisor.LiftAll(t.Context()); err != nil {
-				t.Errorf("%s: %v", wrong.name, err)
+			if err := supervise(); err != nil {
+				t.Errorf("%s: by a supervisor: %v", wrong.name, err)
 			}
 		}
 		if _, err := s.Get(t.Context(), key); !errors.Is(err, lease.ErrNotFound) {

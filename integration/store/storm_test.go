@@ -126,7 +126,7 @@ func (w *weather) arrive() error {
 	return nil
 }
 
-var setsWriteID = regexp.MustCompile(`#writeId = (:\d+)`)
+var setsWriteID = regexp.MustCompile(`#writeId = (:\w+)`)
 
 // written returns the write of a lease row that a request makes.
 func written(action string, body []byte) (lease.WriteID, lease.Key, bool) {
