@@ -365,11 +365,9 @@ func (s *Session) forgo(a *acquisition) (t *Tenure, held *HeldError) {
 		s.send(engine.Forgo{Name: a.in.Name, ID: a.in.ID})
 	}
 	s.mu.Unlock()
-	if t != nil {
-		t.Release("no longer wanted")
-	} else if raises := s.worker.acquired(a.in.ID); raises != nil {
+	if got := s.worker.acquired(a.in.ID); got != nil { // also one whose fences are still being raised
 		held = nil
-		raises.Release("no longer wanted")
+		got.Release("no longer wanted")
 	}
 	return t, held
 }

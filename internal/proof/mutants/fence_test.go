@@ -116,7 +116,7 @@ func callerMutants() []mutant {
 		{"a refusal goes only to the call that waits for it", "shardlease.Session.refuse",
 			without("o.id"), inWorker, "TestAnswerIsForTheCallThatWaits"},
 		{"a lease that arrives as its caller gives up is released", "shardlease.Session.forgo",
-			never("t != nil"), inWorker, "TestLeaseArrivesAsItsCallerGivesUp"},
+			never("got != nil"), inWorker, "TestLeaseArrivesAsItsCallerGivesUp"},
 		{"a lock delay is rounded up, and so never shortened", "shardlease.lockDelay",
 			swap(`max(d, 0) + time.Millisecond - 1`, `max(d, 0)`), inWorker, "TestLockDelayIsRoundedUp"},
 	}

@@ -34,7 +34,7 @@ func raiseMutants() []mutant {
 		{"a panic of a raise ends nobody", "shardlease.raiser.attempt",
 			swap(`guard(func() error { return sound(_, f(ctx)) })`, `false, f(ctx)`), inWorker, "TestRaisesEndNobody"},
 		{"a lease is released if its caller gives up while fences are raised", "shardlease.Session.forgo",
-			cut("raises.Release"), inWorker, "TestAcquireRaises"},
+			swap(`s.worker.acquired(a.in.ID)`, `t`), inWorker, "TestAcquireRaises"},
 		{"each name of a target is raised", "shardlease.raiser.raiseIn",
 			swap(`of.Names(t.shard)`, `of.Names(t.shard)[:1]`), inWorker, "TestNamesAreRaised"},
 		{"a raise keeps the value", "shardlease/lease.Guarded.Replace",
