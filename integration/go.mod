@@ -11,7 +11,7 @@ require (
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/lib/pq v1.12.3
 	github.com/moby/moby/client v0.6.2
-	github.com/shardlease/shardlease-go v0.0.0-20261128125738-6fe2e7b2f8b9
+	github.com/shardlease/shardlease-go v0.0.0-20261128141432-b22ffa736ef5
 	github.com/shardlease/shardlease-go/shardlease/fences3 v0.0.0
 	github.com/testcontainers/testcontainers-go v0.45.0
 	go.uber.org/goleak v1.3.0
