@@ -64,6 +64,7 @@ func TestContentionIsTold(t *testing.T) {
 			t.Errorf("%d sessions wait", n)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(told) != 1 || told[0].Count != 4 || told[0].Shard != "lock" || told[0].Lasted < 59*time.Second || told[0].Level() != slog.LevelInfo {
 			t.Errorf("told %v", told)
 		}

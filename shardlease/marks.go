@@ -101,17 +101,15 @@ func (t *Tenure) conclude(end *EndError) {
 	if end.Cause != event.CauseFinished {
 		err, t.finishes = end, false
 	}
-	if end.Cause == event.CauseFinished && t.released != nil {
-		// Under the lock, so that a Finish whose context is one of these finds its answer.
+	if end.Cause != event.CauseFinished || t.released != nil {
+		// Before the answers, so that whoever has one finds the contexts ended. And under the lock, so that a call whose
+		// context is one of these finds its answer.
 		t.stop(end)
 	}
 	t.answer(false, math.MaxUint64, err)
 	t.answer(true, math.MaxUint64, end)
 	t.waiting = nil
 	t.mu.Unlock()
-	if end.Cause != event.CauseFinished {
-		t.stop(end)
-	}
 }
 
 // stop ends both contexts.

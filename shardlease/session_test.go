@@ -138,6 +138,7 @@ func TestStatusCountsEnds(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		a.lock(t, shardlease.AcquireOptions{})
+		synctest.Wait()
 		if s := a.Status(); s.Held != 1 || s.Released != 1 || s.Lost != 1 {
 			t.Errorf("status %+v", s)
 		}
