@@ -102,7 +102,7 @@ func (t *Tenure) conclude(end *EndError) {
 		err, t.finishes = end, false
 	}
 	if end.Cause != event.CauseFinished || t.released != nil {
-		// Before the answers, so that whoever has one finds the contexts ended. And under the lock, so that a call whose
+		// Before the answers: a caller that has one finds the contexts ended. And under the lock, so that a call whose
 		// context is one of these finds its answer.
 		t.stop(end)
 	}
