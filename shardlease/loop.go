@@ -265,6 +265,8 @@ func (r *run) carryOut(o engine.Output) {
 		}
 	case engine.Link:
 		r.links.Watch(string(o.Peer), o.Address)
+	case engine.Knock:
+		r.links.Knock(string(o.Peer))
 	case engine.Unlink:
 		r.links.Drop(string(o.Peer))
 	case engine.Tell:

@@ -14,26 +14,30 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-var processDeaths = flag.Int("process.deaths", 0, "how many times TestDeathwatch ends workers; 0: it is skipped")
+var (
+	processDeaths     = flag.Int("process.deaths", 0, "how many times TestDeathwatch ends workers; 0: it is skipped")
+	processDeathFleet = flag.Int("process.deathfleet", 8, "how many workers TestDeathwatch has")
+)
 
 // TestDeathwatch: workers die that have a deathwatch: one, a pair, or the planner, by SIGKILL, by a panic or for
 // want of memory. Their shards are processed again within a second and a half, however long the lease time is. A
 // worker that is stopped for half a lease time, or cut off from the table for as long, loses nothing.
 //
 //	go test ./integration/processes -run TestDeathwatch -v -process.ttl 10s -process.deaths 100 -timeout 30m
+//	go test ./integration/processes -run TestDeathwatch -v -process.ttl 10s -process.deaths 12 -process.deathfleet 12
 //	go test ./integration/processes -run TestDeathwatch -v -process.ttl 60s -process.deaths 100 -timeout 60m
 func TestDeathwatch(t *testing.T) {
 	if *processDeaths == 0 {
 		t.Skip("needs a quiet machine: run with -process.ttl 10s -process.deaths 12")
 	}
 	local.Endpoint(t)
-	const workers = 8
+	workers := *processDeathFleet
 	f := newFleet(t, fleetConfig{
 		workers: workers, shards: 40, pause: 60 * time.Millisecond, commit: 500 * time.Millisecond,
 		seed: *processSeed, register: true, fences: true, deathwatch: true,
 	})
 	f.whole()
-	each := leaseTime() / workers // so that each worker lives for more than two heartbeats, and is known by all
+	each := leaseTime() / time.Duration(workers) // so that each worker lives for more than two heartbeats, and is known by all
 	fixture.Sleep(t, leaseTime())
 	for n := range *processDeaths {
 		fixture.Sleep(t, time.Duration(f.chance.Int64N(int64(leaseTime()/10))))

@@ -17,7 +17,7 @@ import (
 //	  pausing: 20 ms, and twice as long each time, up to 30 s → dialling
 //	           (up to 1 s if the peer was confirmed)
 //
-// Called by the owner of the Links: Watch, Drop and Close. They report nothing themselves, and wait
+// Called by the owner of the Links: Watch, Knock, Drop and Close. They report nothing themselves, and wait
 // until a report that is under way has returned. They wait for nothing else: a user's connection may
 // block when it is closed, so it is closed on a goroutine of its own.
 //
@@ -71,6 +71,7 @@ type link struct {
 	ended     bool     // nothing is reported any more
 	reporting bool     // a report is under way
 	conn      net.Conn // the connection; nil: none
+	stands    bool     // the peer is confirmed on it
 }
 
 // NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
@@ -119,6 +120,16 @@ func (l *Links) Watch(peer, address string) {
 	defer l.mu.Unlock()
 	if !k.ended {
 		l.start(func() { l.run(k) })
+	}
+}
+
+// Knock closes the connection to a peer, so that the link makes another one, which the peer's server reports as a visit.
+func (l *Links) Knock(peer string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.links[peer]; k != nil && k.stands {
+		conn := k.conn
+		l.start(func() { hangUp(conn) })
 	}
 }
 
@@ -203,7 +214,7 @@ func (l *Links) run(k *link) {
 func (l *Links) left(k *link) {
 	l.mu.Lock()
 	conn := k.conn
-	k.conn = nil
+	k.conn, k.stands = nil, false
 	ended := k.ended
 	if !ended {
 		l.start(func() {
@@ -245,6 +256,9 @@ func (l *Links) attempt(k *link) (net.Conn, Result) {
 		return nil, Result{Peer: k.peer, Address: k.address, Outcome: Other, As: as}
 	}
 	k.host = hostOf(conn)
+	l.mu.Lock()
+	k.stands = true
+	l.mu.Unlock()
 	return conn, Result{Peer: k.peer, Address: k.address, Outcome: Confirmed, As: as}
 }
 
@@ -279,7 +293,7 @@ func (l *Links) connect(k *link, address string) (conn net.Conn, err error) {
 // release closes the connection of a link.
 func (l *Links) release(k *link, conn net.Conn) {
 	l.mu.Lock()
-	k.conn = nil
+	k.conn, k.stands = nil, false
 	l.mu.Unlock()
 	hangUp(conn)
 }

@@ -38,6 +38,37 @@ func TestDeathIsSeen(t *testing.T) {
 	})
 }
 
+// TestKnock: a knock at a confirmed peer is a visit there, and the connection stands again. A knock at a peer that does not
+// answer, or that is not watched, does nothing.
+func TestKnock(t *testing.T) {
+	l, visits := listen(t), make(chan struct{}, 100)
+	s := NewServer(l, func() { visits <- struct{}{} })
+	s.Answer("a-1")
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Serve(wg.Go) })
+	t.Cleanup(wg.Wait)
+	t.Cleanup(s.Close)
+	w := watch(t, nil)
+	w.Knock("a-1")
+	w.Watch("a-1", l.Addr().String())
+	w.expect(t, "a-1", Confirmed)
+	<-visits
+	for range 3 {
+		time.Sleep(2 * visitTime) // visits are told at most once in this time
+		w.Knock("a-1")
+		w.expect(t, "a-1", Confirmed)
+		select {
+		case <-visits:
+		case <-time.After(limit):
+			t.Fatal("no visit after a knock")
+		}
+	}
+	w.quiet(t, 50*time.Millisecond)
+	w.Watch("a-2", speak(t, untilClosed))
+	w.Knock("a-2")
+	w.only(t, Silent, 50*time.Millisecond)
+}
+
 func TestOtherIncarnation(t *testing.T) {
 	s, w := serve(t, listen(t), "a-2"), watch(t, nil)
 	w.Watch("a-1", s.address)

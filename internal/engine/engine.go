@@ -171,8 +171,13 @@ func (e *Engine) live() {
 	if e.seat.phase == seated && !e.leave.over {
 		e.keepPlanning()
 		look, soon := e.fleet.keep(t, e.leave.on, &e.faults.unwatched)
-		if e.reads.seats.wanted = e.reads.seats.wanted || look; soon {
+		if soon {
 			e.reads.seats.soon(t, 0)
+		}
+		if e.watching() {
+			e.reads.seats.wanted = e.reads.seats.wanted || look
+		} else {
+			e.reads.plan.wanted = e.reads.plan.wanted || look
 		}
 		e.keepReading()
 	}
@@ -577,6 +582,7 @@ func (e *Engine) planSettled(in Settled) {
 		return
 	}
 	e.facts.planned(now.Revision, d.next)
+	e.proofs.knock(t, d.next)
 	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
 	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
 		e.follow.adopt(now.Revision, d.next[mine], 0)

@@ -306,7 +306,7 @@ func (f *fleet) crowded(t *turn, in sighting, begun order) {
 }
 
 // keep evicts, and in a large fleet ticks. It reports whether a listing of the seats is wanted that begins from now on
-// (look), and whether the next one is due at once (soon). A worker that may not claim evicts all the same: a dead seat is
+// (look; without the duty to watch, a read of the plan), and whether the next one is due at once (soon). A worker that may not claim evicts all the same: a dead seat is
 // dead also in a restored table, and the deletion is conditional.
 func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 	rank := f.rank()
@@ -314,7 +314,7 @@ func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 		f.proofs.lapse(t)
 		f.proofs.adjust(t, &f.peers, f.seat.former, rank >= 0)
 		f.proofs.keep(t, f.peers.named, unwatched)
-		look = f.proofs.looks(t) && f.watching()
+		look = f.proofs.looks(t)
 	}
 	if f.watching() && f.peers.evict(t, f.seat.former, f.duty.reserve(t, rank), &f.proofs, f.proofDelay()) {
 		look, soon = look || f.proofs.any(), true

@@ -232,7 +232,7 @@ type (
 		Err     error // what went wrong; nil if the peer answers
 	}
 
-	// Visited: somebody has connected to this worker's address, perhaps a newcomer.
+	// Visited: somebody has connected to this worker's address, perhaps a newcomer, or a planner that knocks.
 	Visited struct{}
 
 	// Deaf: this worker does not answer connections any more, because its listener has failed.
@@ -406,6 +406,9 @@ type (
 		Address string
 	}
 
+	// Knock: connect anew to the peer, so that it is visited, and report the attempt like those of the Link.
+	Knock struct{ Peer lease.Incarnation }
+
 	// Unlink: end the connection to the peer.
 	Unlink struct{ Peer lease.Incarnation }
 
@@ -432,4 +435,5 @@ func (Unavailable) output() {}
 func (Tell) output()        {}
 func (Answer) output()      {}
 func (Link) output()        {}
+func (Knock) output()       {}
 func (Unlink) output()      {}

@@ -52,7 +52,7 @@ func (e *Engine) keepReading() {
 	}
 	if t.large || !watching {
 		if r.plan.wake(t, paceWaiting); r.plan.due(t) {
-			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: true, Limit: 1})
+			r.plan.send(t, lease.Query{Kind: lease.KindSeat, Eventually: !r.plan.wanted, Limit: 1})
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // refusal that may come from this worker's own side: the shell looks at another peer before it reports one.
 //
 // Called by the fleet and the peers: of and any; and by the spine: linked with each attempt, visited with each
-// connection of another worker, and lapse, adjust, keep and looks in each step. The spine of a session calls relink in
+// connection of another worker, knock with each plan of this worker, and lapse, adjust, keep and looks in each step. The spine of a session calls relink in
 // place of adjust: it has links to the holders of leases for which its callers wait, and only while they wait.
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
@@ -155,8 +155,8 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 }
 
 // visited notes that somebody has connected. A newcomer connects to all workers as soon as it has listed the seats.
-// These list the seats then, and connect to it in their turn, so that its death is noticed too. A hostile client
-// causes three listings in a heartbeat interval at most.
+// The watchers list the seats then, and connect to it in their turn, so that its death is noticed too. Others read the
+// plan, because a planner may have knocked. A hostile client causes three such reads in a heartbeat interval at most.
 func (p *proofs) visited(t *turn) {
 	if p.look == 0 {
 		p.look = max(t.now.Mono, p.last.Add(t.beat/3))
@@ -164,7 +164,17 @@ func (p *proofs) visited(t *turn) {
 	}
 }
 
-// looks reports whether to list the seats because somebody has connected.
+// knock connects anew to the workers of a large fleet whose targets a plan has changed. Otherwise those that do not watch
+// would read the plan once per heartbeat interval, and the shards of a dead worker would wait for that.
+func (p *proofs) knock(t *turn, next []lease.Target) {
+	for i := range next {
+		if l := p.find(next[i].Incarnation); t.large && l != nil && l.confirmed && next[i].Revision == 0 {
+			t.do(Knock{Peer: l.inc})
+		}
+	}
+}
+
+// looks reports whether to list the seats, or to read the plan, because somebody has connected.
 func (p *proofs) looks(t *turn) bool {
 	if p.look == 0 || t.before(p.look) {
 		return false

@@ -327,26 +327,88 @@ func TestDeathwatchCostsNothing(t *testing.T) {
 	}
 }
 
-// TestProvenDeathsInALargeFleet: only the watchers keep connections. They evict at once; the other workers
-// read the plan once per heartbeat.
+// TestProvenDeathsInALargeFleet: only the watchers keep connections. They evict at once, and the one that plans knocks at
+// the workers whose shards it has changed, and at no others: all are held again in less than a second, whatever the size of
+// the fleet and the lease time.
 func TestProvenDeathsInALargeFleet(t *testing.T) {
-	f := newFleet(t, 0, 0, rebalance.Cooperative)
-	f.wires = new(virtual.Wires)
-	f.config.TTL = time.Minute
-	for range 40 {
-		f.lists(engine.Shard{Name: "shard-" + string(rune('A'+len(f.source.Shards)))})
+	t.Parallel()
+	for _, workers := range fixture.Size([]int{12, 40}, []int{12, 100, 1000}) {
+		f := newFleet(t, 2*workers, 0, rebalance.Cooperative)
+		f.wires = new(virtual.Wires)
+		f.config.TTL = time.Minute
+		for range workers {
+			f.join()
+		}
+		f.until(5*time.Minute, f.even)
+		f.Run(3 * time.Minute)
+		watchers := f.watchers()
+		for _, dies := range []*member{f.named("w005"), watchers[0], watchers[7]} {
+			if !dies.Up() {
+				continue
+			}
+			clear(f.calls)
+			since := f.Now()
+			dies.Kill()
+			if took := f.until(time.Minute, f.held); took > time.Second {
+				t.Errorf("%d workers: after the death of %s all are held after %v", workers, dies.Name, took)
+			}
+			if knocks, changed := f.knocks(since), f.calls["target swap"]; knocks == 0 || knocks > changed {
+				t.Errorf("%d workers: after the death of %s %d knocks, and %d targets have changed", workers, dies.Name, knocks, changed)
+			}
+			f.Run(2 * time.Minute)
+		}
 	}
-	for range 20 {
+}
+
+// TestNobodyKnocksInASmallFleet: every worker of a small fleet watches, and sees the plan soon.
+func TestNobodyKnocksInASmallFleet(t *testing.T) {
+	w := newWatched(t, 40, "abcdefgh", 10*time.Second)
+	w.named("c").Kill()
+	w.until(time.Minute, w.held)
+	if n := w.knocks(0); n > 0 {
+		t.Errorf("%d knocks", n)
+	}
+}
+
+// knocks returns how often workers have connected anew since then, so that others read the plan.
+func (f *fleet) knocks(since time.Duration) (n int) {
+	for _, node := range f.nodes {
+		for _, s := range node.sent {
+			if _, ok := s.Output.(engine.Knock); ok && s.at >= since {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestVisitedWorkerReadsThePlan: a worker of a large fleet that does not watch reads the plan when somebody connects to
+// it, and so that the answer is no older than the visit. A hostile client causes three such reads in a heartbeat interval
+// at most.
+func TestVisitedWorkerReadsThePlan(t *testing.T) {
+	f := newFleet(t, 20, 0, rebalance.Cooperative)
+	f.wires = new(virtual.Wires)
+	for range 10 {
 		f.join()
 	}
 	f.until(3*time.Minute, f.even)
-	f.Run(3 * time.Minute)
-	for _, n := range f.nodes[:3] {
-		n.Kill()
-		if took := f.until(time.Minute, f.held); took > f.config.TTL/3+2*time.Second {
-			t.Errorf("after the death of %s all are held after %v", n.Name, took)
+	f.Run(time.Minute)
+	at := slices.IndexFunc(f.nodes, func(n *member) bool { return !slices.Contains(f.watchers(), n) })
+	n := f.nodes[at]
+	since := f.Now()
+	for range 600 {
+		n.Step(engine.Visited{})
+		f.Run(100 * time.Millisecond)
+	}
+	reads := 0
+	for _, s := range n.sent {
+		list, ok := s.Output.(engine.List)
+		if ok && s.at >= since && list.Query.Kind == lease.KindSeat && !list.Query.Eventually {
+			reads++
 		}
-		f.Run(2 * time.Minute)
+	}
+	if beats := int(time.Minute / (f.config.TTL / 3)); reads < 2*beats || reads > 3*beats+1 {
+		t.Errorf("%d consistent reads of the plan in a minute", reads)
 	}
 }
 

@@ -23,7 +23,7 @@ type wire struct {
 	told bool // the worker was told that the peer is dead
 }
 
-// Wire carries out an Answer, a Link or an Unlink.
+// Wire carries out an Answer, a Link, a Knock or an Unlink.
 func (n *node) Wire(o engine.Output) {
 	switch o := o.(type) {
 	case engine.Answer:
@@ -34,6 +34,7 @@ func (n *node) Wire(o engine.Output) {
 			n.give(engine.Linked{Peer: o.Peer, Address: o.Address, Shows: engine.Answers})
 			n.w.nodes[o.Address[0]-'a'].give(engine.Visited{})
 		}
+	case engine.Knock: // only in large fleets, which no story has
 	case engine.Unlink:
 		n.wires = slices.DeleteFunc(slices.Clone(n.wires), func(l wire) bool { return l.Peer == o.Peer })
 	}

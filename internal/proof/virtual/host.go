@@ -56,7 +56,7 @@ type Shell interface {
 	Committed(h *Handler, o engine.Committed)
 	Confirmed(h *Handler, o engine.Confirmed)
 	Prepare(o engine.Prepare)
-	// Wire carries out an Answer, a Link or an Unlink. Process has this method.
+	// Wire carries out an Answer, a Link, a Knock or an Unlink. Process has this method.
 	Wire(o engine.Output)
 	Tell(e event.Event)
 }
@@ -131,7 +131,7 @@ func (h *Host) CarryOut(o engine.Output) {
 		h.Shell.Prepare(o)
 	case engine.RaiseAgain:
 		h.Shell.Raise(o)
-	case engine.Answer, engine.Link, engine.Unlink:
+	case engine.Answer, engine.Link, engine.Knock, engine.Unlink:
 		h.Shell.Wire(o)
 	case engine.Tell:
 		h.Shell.Tell(o.Event)

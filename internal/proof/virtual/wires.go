@@ -43,7 +43,7 @@ func (w *Wires) Join(p *Process) {
 	w.all = append(w.all, p)
 }
 
-// Wire carries out an Answer, a Link or an Unlink.
+// Wire carries out an Answer, a Link, a Knock or an Unlink.
 func (p *Process) Wire(o engine.Output) {
 	if p.wires == nil {
 		return
@@ -58,6 +58,11 @@ func (p *Process) Wire(o engine.Output) {
 		l := &wire{link: o, pause: firstPause}
 		p.links[o.Peer] = l
 		p.attempt(l, wireDelay)
+	case engine.Knock:
+		if l := p.links[o.Peer]; l != nil && l.made {
+			l.made = false
+			p.attempt(l, wireDelay)
+		}
 	case engine.Unlink:
 		delete(p.links, o.Peer)
 	}
