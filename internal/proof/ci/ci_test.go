@@ -274,6 +274,23 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// TestBenchmarksExist: what the command profiles exists.
+func TestBenchmarksExist(t *testing.T) {
+	for what, at := range benchmarks {
+		name, _, _ := strings.Cut(at[1], "/")
+		files, err := filepath.Glob(filepath.Join("../../..", at[0], "*_test.go"))
+		if err != nil || !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), "func "+name+"(b *testing.B)")
+		}) {
+			t.Errorf("%s: %v: there is no %s in %s", what, err, name, at[0])
+		}
+	}
+	if profile(io.Discard, "nothing") == nil {
+		t.Error("a benchmark without a name")
+	}
+}
+
 // TestDependabotKnowsEveryModule: dependabot.yml lists every module, and every listed
 // module exists.
 func TestDependabotKnowsEveryModule(t *testing.T) {

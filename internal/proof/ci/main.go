@@ -6,6 +6,7 @@
 //	go run ./internal/proof/ci proof|source|servers    one part of full; servers needs root, on a Debian machine with Go, Node and Java
 //	go run ./internal/proof/ci nightly                 the long runs: some hours
 //	go run ./internal/proof/ci measure                 what is beyond a limit of size; the sizes of all folders
+//	go run ./internal/proof/ci profile commit          where the time and the allocations of a commit go; or of write, mark or plan
 //
 // CONTRIBUTING.md has the minutes of each. The command exits with code 1 after the first step that fails. A suite that
 // skips its tests fails. The results at the end name what was not checked because there is no network.
@@ -33,8 +34,10 @@ func ci(args []string) error {
 	switch write := len(args) == 2 && args[1] == "-write"; {
 	case len(args) > 0 && args[0] == "measure" && (len(args) == 1 || write):
 		return measure(os.Stdout, ".", write)
+	case len(args) == 2 && args[0] == "profile":
+		return profile(os.Stdout, args[1])
 	case len(args) != 1 || plans[args[0]] == nil:
-		return fmt.Errorf("usage: go run ./internal/proof/ci fast|full|proof|source|servers|nightly, or go run ./internal/proof/ci measure [-write]")
+		return fmt.Errorf("usage: go run ./internal/proof/ci fast|full|proof|source|servers|nightly, go run ./internal/proof/ci measure [-write], or go run ./internal/proof/ci profile commit|write|mark|plan")
 	}
 	if err := os.Setenv("CI", "true"); err != nil { // tests that need the history of main then fail without it
 		return err
