@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,13 +18,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/kinesis/kinesistest"
 )
 
-// A network is between a client and a server that speaks HTTP/2, as Kinesis does.
+// A network is between a client and a server that speaks HTTP/2, as Kinesis does. It is the listener of the server. Its
+// connections are in memory, so that both sides can be in a bubble.
 type network struct {
-	to string
-	net.Listener
-	mu     sync.Mutex
-	lost   map[int]bool // connections that lose all they get
-	number int
+	dialled chan net.Conn
+	closed  chan struct{}
+
+	mu    sync.Mutex
+	lost  map[int]bool // connections that lose all they get
+	pipes []net.Conn   // four ends for each connection
 }
 
 // listen makes a network. Its client has the transport of the SDK.
@@ -48,39 +51,65 @@ func listen(t *testing.T, server *kinesistest.Server) (*network, *kinesis.Client
 			w.(http.Flusher).Flush()
 		}
 	}))
-	behind.EnableHTTP2 = true
+	_ = behind.Listener.Close()
+	n := &network{dialled: make(chan net.Conn), closed: make(chan struct{}), lost: map[int]bool{}}
+	behind.Listener, behind.EnableHTTP2 = n, true
 	behind.StartTLS()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &network{to: behind.Listener.Addr().String(), Listener: l, lost: map[int]bool{}}
-	go n.serve()
-	t.Cleanup(func() { _ = l.Close(); behind.CloseClientConnections() })
+	t.Cleanup(func() {
+		n.end()
+		behind.Close()
+	})
 	return n, kinesis.New(server.Client().Options(), func(o *kinesis.Options) {
-		o.BaseEndpoint = aws.String("https://" + l.Addr().String())
+		o.BaseEndpoint = aws.String("https://kinesis.test")
 		o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
+			tr.DialContext = n.dial
 			tr.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a test
 		})
 	})
 }
 
-func (n *network) serve() {
-	for {
-		from, err := n.Accept()
-		if err != nil {
-			return
-		}
-		to, err := net.Dial("tcp", n.to)
-		if err != nil {
-			return
-		}
-		n.mu.Lock()
-		number := n.number
-		n.number++
-		n.mu.Unlock()
-		go n.pass(number, from, to)
-		go n.pass(number, to, from)
+// dial connects the client with the server.
+func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, from := net.Pipe()
+	to, server := net.Pipe()
+	select {
+	case n.dialled <- server:
+	case <-n.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	n.mu.Lock()
+	number := n.number()
+	n.pipes = append(n.pipes, client, from, to, server)
+	n.mu.Unlock()
+	go n.pass(number, from, to)
+	go n.pass(number, to, from)
+	return client, nil
+}
+
+// number returns how many connections there have been.
+func (n *network) number() int { return len(n.pipes) / 4 }
+
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case conn := <-n.dialled:
+		return conn, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *network) Close() error   { return nil } // end closes it
+func (n *network) Addr() net.Addr { return new(net.TCPAddr) }
+
+// end closes the network with all its connections.
+func (n *network) end() {
+	close(n.closed)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, conn := range n.pipes {
+		_ = conn.Close()
 	}
 }
 
@@ -108,7 +137,7 @@ func (n *network) pass(number int, from, to net.Conn) {
 func (n *network) lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i := range n.number {
+	for i := range n.number() {
 		n.lost[i] = true
 	}
 }
@@ -116,66 +145,64 @@ func (n *network) lose() {
 // TestLostConnection: a connection that is lost unnoticed is replaced, and not only the subscription on it. Another
 // subscription on the same connection would be lost too.
 func TestLostConnection(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes most of a minute")
-	}
-	t.Parallel()
-	server := kinesistest.New()
-	orders := server.Create("orders", 1)
-	arn, err := Register(t.Context(), server.Client(), orders.ARN(), "group")
-	if err != nil {
-		t.Fatal(err)
-	}
-	between, client := listen(t, server)
-	r := &Reader{Client: Client(client), Consumer: arn, Counters: new(Counters)}
-	orders.Put("a", []byte("1"))
-	var lost time.Time
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
-	defer cancel()
-	for a, err := range r.Read(ctx, shard0, oldest, func(context.Context) error { return nil }) {
+	synctest.Test(t, func(t *testing.T) {
+		server := kinesistest.New()
+		orders := server.Create("orders", 1)
+		arn, err := Register(t.Context(), server.Client(), orders.ARN(), "group")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(a.Records) > 0 && lost.IsZero() {
-			between.lose()
-			lost = time.Now()
-			orders.Put("a", []byte("2"))
-			continue
+		between, client := listen(t, server)
+		r := &Reader{Client: Client(client), Consumer: arn, Counters: new(Counters)}
+		orders.Put("a", []byte("1"))
+		var lost time.Time
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		for a, err := range r.Read(ctx, shard0, oldest, func(context.Context) error { return nil }) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(a.Records) > 0 && lost.IsZero() {
+				between.lose()
+				lost = time.Now()
+				orders.Put("a", []byte("2"))
+				continue
+			}
+			if len(a.Records) > 0 {
+				t.Logf("read again after %v on connection %d, %d silences", time.Since(lost), between.number(), r.Counters.Silent.Load())
+				return
+			}
 		}
-		if len(a.Records) > 0 {
-			t.Logf("read again after %v on connection %d, %d silences", time.Since(lost), between.number, r.Counters.Silent.Load())
-			return
-		}
-	}
+		t.Error("the read has ended")
+	})
 }
 
 // TestLostConnectionOfPolling: a reader that polls notices it too.
 func TestLostConnectionOfPolling(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes most of a minute")
-	}
-	t.Parallel()
-	server := kinesistest.New()
-	orders := server.Create("orders", 1)
-	between, client := listen(t, server)
-	s := &stream.Stream{Client: kinesis.New(client.Options(), stream.Pings), Name: "orders"}
-	orders.Put("a", []byte("1"))
-	var lost time.Time
-	ctx, cancel := context.WithTimeout(t.Context(), 95*time.Second)
-	defer cancel()
-	for b, err := range s.Read(ctx, shard0, "", nil) {
-		if err != nil {
-			t.Fatal(err, time.Since(lost), between.number)
+	synctest.Test(t, func(t *testing.T) {
+		server := kinesistest.New()
+		orders := server.Create("orders", 1)
+		between, client := listen(t, server)
+		s := &stream.Stream{Client: kinesis.New(client.Options(), stream.Pings), Name: "orders"}
+		orders.Put("a", []byte("1"))
+		var lost time.Time
+		ctx, cancel := context.WithTimeout(t.Context(), 95*time.Second)
+		defer cancel()
+		for b, err := range s.Read(ctx, shard0, "", nil) {
+			if err != nil {
+				t.Fatal(err, time.Since(lost), between.number())
+			}
+			if len(b.Entries) > 0 && lost.IsZero() {
+				between.lose()
+				lost = time.Now()
+				orders.Put("a", []byte("2"))
+				continue
+			}
+			if len(b.Entries) > 0 {
+				t.Logf("read again after %v on connection %d", time.Since(lost), between.number())
+				return
+			}
 		}
-		if len(b.Entries) > 0 && lost.IsZero() {
-			between.lose()
-			lost = time.Now()
-			orders.Put("a", []byte("2"))
-			continue
-		}
-		if len(b.Entries) > 0 {
-			t.Logf("read again after %v on connection %d", time.Since(lost), between.number)
-			return
-		}
-	}
+		t.Error("the read has ended")
+	})
 }
