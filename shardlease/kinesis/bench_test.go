@@ -146,7 +146,7 @@ func newBench(t *testing.T, shards ...kinesistest.Shard) *bench {
 	b.config = kinesis.Config{
 		Stream: "orders", Group: "orders", Handoff: rebalance.Eager, InFlight: 100,
 		Observe: b.observe, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
-		Worker: shardlease.Config{PollEvery: time.Second},
+		Worker: shardlease.Config{PollEvery: 10 * time.Second},
 	}
 	return b
 }

@@ -23,7 +23,10 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fixture.PileGarbage()
+	goleak.VerifyTestMain(m)
+}
 
 // TestKeysKeepTheirOrder: records of a shard are processed concurrently, but those of one key one
 // after the other, and the shard is finished when all of them are processed.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -81,6 +82,7 @@ func processorTime() time.Duration {
 // a function that does nothing. Both have the same server in the same process, and alternate. Without SHARDLEASE_LONG=1 it
 // only prints the figures.
 func TestProcessorTime(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // Go's default, as in a program
 	const shards, size = 4, 200
 	total := fixture.Size(40_000, 1_000_000)
 	var all []kinesistest.Shard

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ func TestThroughputOnKinesisLocal(t *testing.T) {
 	if os.Getenv("AWS_ENDPOINT_URL_KINESIS") == "" {
 		t.Skip("no kinesis-local: start this with examples/kinesis/run-local")
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // Go's default, as in a program
 	// A connection that is kept would have goroutines that stay.
 	once := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DisableKeepAlives = true })
 	options, err := config.LoadDefaultConfig(t.Context(), config.WithHTTPClient(once))

@@ -27,7 +27,10 @@ var (
 	records = flag.Int("endtoend.records", 0, "how many records TestEndToEnd puts in each run")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fixture.PileGarbage()
+	goleak.VerifyTestMain(m)
+}
 
 // reads are the ways to read a stream.
 var reads = map[string]func(*kinesis.Config){
