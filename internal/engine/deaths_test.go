@@ -150,7 +150,8 @@ func TestWrongGuess(t *testing.T) {
 // once.
 func TestDeathWhileAPlanIsMade(t *testing.T) {
 	t.Parallel()
-	const most, step = 500 * time.Millisecond, 10 * time.Millisecond // most: after the seat is deleted
+	const most = 500 * time.Millisecond // after the seat is deleted
+	step := fixture.Size(20*time.Millisecond, 10*time.Millisecond)
 	for workers := 3; workers < 5; workers++ {
 		var gone, worst time.Duration
 		for early := time.Duration(0); early < 900*time.Millisecond; early = max(early+step, 400*time.Millisecond) {

@@ -45,7 +45,7 @@ func TestWorkerThatDoesNotFollow(t *testing.T) {
 					if took := f.until(time.Minute, f.held); took > limit {
 						t.Errorf("all shards have a worker after %v", took)
 					}
-					f.Run(10 * time.Minute)
+					f.Run(fixture.Size(3*time.Minute, 10*time.Minute))
 					for _, h := range held {
 						if !a.holds(h.Shard) {
 							t.Errorf("%s was taken from it", h.Shard)
@@ -224,7 +224,7 @@ func TestOldBuildBesideNew(t *testing.T) {
 						before, kept := f.plan().Revision, f.tenures()
 						happens()
 						f.until(2*leaseTime+f.config.Drain, shared)
-						f.Run(fixture.Size(5*time.Minute, 10*time.Minute))
+						f.Run(fixture.Size(3*time.Minute, 10*time.Minute))
 						now := f.tenures()
 						over := slices.DeleteFunc(kept, func(id engine.Tenure) bool { return slices.Contains(now, id) })
 						if share := []int{48/(workers+1) + 1, 48/(workers+1) + 1, 48/workers + 1, 0}[what]; len(over) > share || !shared() {

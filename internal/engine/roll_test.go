@@ -241,7 +241,7 @@ func TestListingsEvictNoLivingSession(t *testing.T) {
 // finds out how large the group is, although its first listings show a part.
 func TestListingsAreSharedByTheGroup(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 4, 30, fixture.Size(40, 100)} {
+	for _, n := range fixture.Size([]int{1, 4, 30}, []int{1, 4, 30, 100}) {
 		f := newContest(t, 1)
 		var all []*session
 		for i := range n {
