@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -249,23 +250,31 @@ type listed struct {
 	TestImports, XTestImports []string
 }
 
-// list lists the packages of all modules of go.work, also where GOWORK is off.
+// list lists the packages of all modules of go.work.
 func list(t *testing.T) []listed {
 	t.Helper()
+	pkgs, err := packages()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return pkgs
+}
+
+// packages asks the go command once, because all tests need the same list. It also works where GOWORK is off.
+var packages = sync.OnceValues(func() (pkgs []listed, err error) {
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports", "work")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "GOWORK=")
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		return nil, err
 	}
-	var pkgs []listed
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return pkgs
+			return pkgs, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		pkgs = append(pkgs, p)
 	}
-}
+})
