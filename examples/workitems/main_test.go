@@ -101,7 +101,7 @@ func TestHangingCallLosesItsItem(t *testing.T) {
 	defer network.Close()
 	leases, _ := process.Table(t)
 	start := func(task string) *process.Process {
-		return process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "a", "-stall", "4s"}, leases...)...)
+		return process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "a", "-ttl", "3s", "-stall", "2s"}, leases...)...)
 	}
 	one := start("run-1")
 	one.Await(`a: continues after step 0 under generation \d+; 0 failed attempts`)

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -44,6 +45,7 @@ func Main(m *testing.M, mains map[string]func()) {
 			os.Setenv(name, value)
 		}
 	}
+	_ = flag.Set("test.parallel", "16") // parallel tests wait for processes, also on a machine of few cores
 	os.Exit(m.Run())
 }
 
