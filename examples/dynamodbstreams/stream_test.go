@@ -310,7 +310,7 @@ func after(t *testing.T, source *streams, d time.Duration, handler shardlease.Ha
 	store := new(memstore.Store)
 	w, err := shardlease.New(store, source, shardlease.Config{
 		Group: "orders", Handoff: rebalance.Eager, Order: checkpoint.Decimal, PollEvery: time.Hour, MaxAttempts: 3, Backoff: -1, StallAfter: 2 * time.Minute,
-		TTL: time.Minute, // heartbeats take most of the time of a test of days
+		TTL: 3 * time.Minute, Drain: 2 * time.Minute, // heartbeats take most of the time of a test of days
 	})
 	if err == nil {
 		err = w.Run(ctx, handler)
