@@ -74,6 +74,8 @@ func fanOutMutants() []mutant {
 			swap(`s.due = s.begun.Add(pace)`, ``), inFanOut, "TestRefusedSubscriptions"},
 		{"the SDK does not repeat a subscription", "shardlease/kinesis/internal/fanout.once",
 			swap(`o.RetryMaxAttempts = 1`, `o.RetryMaxAttempts = 3`), inFanOut, "TestRefusedSubscriptions"},
+		{"a connection that is lost unnoticed is replaced", "shardlease/kinesis/internal/stream.Pings",
+			swap(`t.HTTP2 = $pings`, ``), inFanOut, "TestLostConnectionOfPolling"},
 		{"an error without a type passes", "shardlease/kinesis/internal/fanout.passing",
 			swap(`taken || !typed`, `taken || typed && err == nil`), inFanOut, "TestRefusedSubscriptions"},
 		{"an error that would come again ends the read", "shardlease/kinesis/internal/fanout.subscriber.failed",
