@@ -110,7 +110,7 @@ func TestDeathwatchOfSessions(t *testing.T) {
 	misjudged := make(chan event.Event, 10)
 	config := func(name string, g *gate) shardlease.SessionConfig {
 		return shardlease.SessionConfig{
-			Name: name, TTL: 20 * time.Second, Drain: -1, Deathwatch: shardlease.Deathwatch{Listener: g},
+			Name: name, TTL: 10 * time.Second, Drain: -1, Deathwatch: shardlease.Deathwatch{Listener: g},
 			Observe: func(e event.Event) {
 				if e.Kind == event.Misjudged {
 					misjudged <- e
