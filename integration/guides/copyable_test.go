@@ -20,7 +20,7 @@ func TestCopyableHelper(t *testing.T) {
 	if os.Getenv("DYNAMODB_ENDPOINT") != "" {
 		t.Skip("this test starts its own container, but DYNAMODB_ENDPOINT is set")
 	}
-	local.Endpoint(t) // skips the test if there is no Docker
+	local.Beside(t) // skips the test if there is no Docker
 	t.Cleanup(func() {
 		if t.Skipped() && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") == "1" {
 			t.Error("the helper skipped the test although SHARDLEASE_REQUIRE_DYNAMODB is 1")

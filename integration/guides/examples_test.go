@@ -22,6 +22,7 @@ var onDynamoDB = map[string][]string{
 
 // TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples side by side.
 func TestExamplesOnDynamoDB(t *testing.T) {
+	local.Beside(t)
 	endpoint := local.Endpoint(t)
 	args, names := []string{"test", "-count=1", "-v"}, []string{}
 	for example, tests := range onDynamoDB {
@@ -45,6 +46,7 @@ func TestExamplesOnDynamoDB(t *testing.T) {
 // TestOrdersLogsNoChecksums: the log of the first program that a reader runs has no warnings of the SDK about the
 // errors of DynamoDB Local, which have no checksum.
 func TestOrdersLogsNoChecksums(t *testing.T) {
+	local.Beside(t)
 	program := filepath.Join(t.TempDir(), "orders")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/orders")
 	build.Dir = "../.."

@@ -42,7 +42,7 @@ const (
 // failure prints the part of the history that cannot be explained.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	for _, buckets := range []int{1, 4} {
-		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { testHistories(t, buckets) })
+		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { local.Beside(t); testHistories(t, buckets) })
 	}
 }
 
@@ -79,6 +79,7 @@ func testHistories(t *testing.T, buckets int) {
 // TestHistoriesWithoutTheFenceAreNot: the check detects updates whose only condition is that the
 // row exists.
 func TestHistoriesWithoutTheFenceAreNot(t *testing.T) {
+	local.Beside(t)
 	table := local.Table(t)
 	f := network.NewFaulty(func(action string, body []byte) network.Fault {
 		what := badLine(action, body)

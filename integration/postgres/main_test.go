@@ -11,11 +11,15 @@ import (
 	"testing"
 
 	_ "github.com/lib/pq"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/fencesql"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fixture.SideBySide()
+	goleak.VerifyTestMain(m)
+}
 
 // open returns a new database with the tables of fences and entries.
 func open(t testing.TB) *sql.DB {

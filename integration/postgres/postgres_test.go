@@ -30,6 +30,7 @@ func isStale(err error) bool { return errors.Is(err, checkpoint.ErrStale) }
 func TestTransactionsOfPostgresAreFenced(t *testing.T) {
 	for _, options := range []*sql.TxOptions{nil, {Isolation: sql.LevelSerializable}} {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
+			t.Parallel()
 			db := open(t)
 			guard := fencesql.Guard{DB: db, Options: options}
 			fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
@@ -50,6 +51,7 @@ func TestTransactionsOfPostgresAreFenced(t *testing.T) {
 // TestServiceOnPostgresIsFenced: a service that applies the effects of requests in transactions is
 // fenced.
 func TestServiceOnPostgresIsFenced(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	guard := fencesql.Guard{DB: db}
 	mux := http.NewServeMux()
@@ -104,6 +106,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 // TestSelectingFirstLetsPass: a transaction that selects the fence, compares and then writes
 // accepts a stale effect. One transaction is no atomic step unless it locks the row.
 func TestSelectingFirstLetsPass(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	apply := func(ctx context.Context, f fencetest.Fence, effect []byte) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -136,6 +139,7 @@ func TestSelectingFirstLetsPass(t *testing.T) {
 // TestPausedTransactionEnds: PostgreSQL ends the transaction of a paused process, so its successor
 // need not wait until the process wakes up. The process then has no effect.
 func TestPausedTransactionEnds(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	exec(t, db, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_in_transaction_session_timeout = 500', current_database()); END $$`)
 	db.SetMaxIdleConns(0) // the setting is for new connections
@@ -165,6 +169,7 @@ func TestPausedTransactionEnds(t *testing.T) {
 
 // TestIsolationIsThatOfOptions: the transactions of a guard have its options.
 func TestIsolationIsThatOfOptions(t *testing.T) {
+	t.Parallel()
 	guard := fencesql.Guard{DB: open(t), Options: &sql.TxOptions{Isolation: sql.LevelSerializable}}
 	var level string
 	err := guard.Do(t.Context(), fence.Token{Group: "orders", Shard: "s", Generation: 7}, func(ctx context.Context, tx *sql.Tx) error {
@@ -177,6 +182,7 @@ func TestIsolationIsThatOfOptions(t *testing.T) {
 
 // TestPanicHoldsNoLock: a panic of an effect ends the transaction, and the next one does not wait.
 func TestPanicHoldsNoLock(t *testing.T) {
+	t.Parallel()
 	guard := fencesql.Guard{DB: open(t)}
 	token := fence.Token{Group: "orders", Shard: "s", Generation: 7}
 	func() {
@@ -193,6 +199,7 @@ func TestPanicHoldsNoLock(t *testing.T) {
 // TestRefusedTransaction: the error has both generations, groups are apart, the effect of a refused
 // token does not run, and a failed effect raises no fence.
 func TestRefusedTransaction(t *testing.T) {
+	t.Parallel()
 	db := open(t)
 	guard, failed := fencesql.Guard{DB: db}, errors.New("failed")
 	do := func(group string, generation int64, err error) error {

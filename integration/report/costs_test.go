@@ -29,7 +29,7 @@ const (
 // TestCostsOfASettledFleet: between two audits a heartbeat is one write of one unit and one read of half
 // a unit for each worker, and held shards cost nothing.
 func TestCostsOfASettledFleet(t *testing.T) {
-	local.Endpoint(t)
+	local.Beside(t)
 	table := local.Table(t)
 	for _, p := range []fleetPlan{{shards: 8}, {shards: 48}, {shards: 48, buckets: 8}} {
 		t.Run(fmt.Sprint(p.shards, " shards in ", max(p.buckets, 1)), func(t *testing.T) {
@@ -65,7 +65,7 @@ func settledCosts(s *measured, workers int) error {
 func TestCostsOfBuckets(t *testing.T) {
 	const workers, periods = 4, 3
 	rows := fixture.Size(200, 1000)
-	local.Endpoint(t)
+	local.Beside(t)
 	table, listing := local.Table(t), map[int]bill{}
 	for _, buckets := range []int{1, 8} {
 		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestCostsOfBuckets(t *testing.T) {
 // TestCostsOfMoves: when a worker joins or leaves, no shard moves that need not, and each move is at most
 // two writes of its row, or three in cooperative mode.
 func TestCostsOfMoves(t *testing.T) {
-	local.Endpoint(t)
+	local.Beside(t)
 	table := local.Table(t)
 	for mode, most := range map[rebalance.Mode]int{rebalance.Eager: 2, rebalance.Cooperative: 3} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -215,7 +215,7 @@ func sizeOf(kind string, value any) int {
 // TestWhatOperationsCost: one write is one request and one unit, for a row with names of 40 bytes and a
 // full history, whether it is stored or refused.
 func TestWhatOperationsCost(t *testing.T) {
-	local.Endpoint(t)
+	local.Beside(t)
 	m := newMeter(t)
 	s := local.Open(t, local.Client(t, m.over), local.Table(t))
 	pad := func(s string) string { return (s + strings.Repeat("-", 40))[:40] }

@@ -28,6 +28,9 @@ var shared = server{file: "../internal/local/local.go", begin: container}
 
 // Main runs the tests of a package, ends the server if no other package uses it, and reports goroutines that are left.
 func Main(m *testing.M) {
+	if !shared.alone {
+		fixture.SideBySide()
+	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	go func() {
