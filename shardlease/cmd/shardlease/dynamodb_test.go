@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -28,38 +29,80 @@ import (
 // image is the one that the tests of the module integration use.
 const image = "amazon/dynamodb-local:3.3.1"
 
-// endpoint returns the address of a DynamoDB Local: DYNAMODB_ENDPOINT or, if SHARDLEASE_REQUIRE_DYNAMODB is 1,
-// that of a container. Otherwise it skips the test.
-func endpoint(t *testing.T) string {
+// quickStart lets Java run without its optimizing compiler, as the module integration does: the server lives for seconds.
+const quickStart = "JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+// A container is the DynamoDB Local that the tests of this package share. Each test has a table of its own.
+type container struct {
+	once   sync.Once
+	id, at string
+	why    error // why it is not there
+}
+
+var shared container
+
+// besideOthers lets a test use a DynamoDB Local: the one at DYNAMODB_ENDPOINT or, if SHARDLEASE_REQUIRE_DYNAMODB is 1, that
+// of a container. Otherwise it skips the test. The test runs beside others, because it mostly waits.
+func besideOthers(t *testing.T) {
 	t.Helper()
-	if at := os.Getenv("DYNAMODB_ENDPOINT"); at != "" {
-		return at
-	}
-	if os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") != "1" {
+	if os.Getenv("DYNAMODB_ENDPOINT") == "" && os.Getenv("SHARDLEASE_REQUIRE_DYNAMODB") != "1" {
 		t.Skip("DYNAMODB_ENDPOINT is not set: set it to the URL of a DynamoDB Local")
 	}
-	docker := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("docker", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("DYNAMODB_ENDPOINT is not set, and docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	t.Parallel()
+	shared.once.Do(func() {
+		if shared.at = os.Getenv("DYNAMODB_ENDPOINT"); shared.at == "" {
+			shared.why = shared.start()
 		}
-		return strings.TrimSpace(string(out))
+		for name, value := range settings(shared.at) { // for good, because parallel tests cannot call t.Setenv
+			_ = os.Setenv(name, value)
+		}
+	})
+	if shared.why != nil {
+		t.Fatalf("DYNAMODB_ENDPOINT is not set, and %v", shared.why)
 	}
-	id := docker("run", "--detach", "--rm", "--publish", "127.0.0.1::8000", image)
-	t.Cleanup(func() { docker("stop", "--time", "0", id) })
-	port, _, _ := strings.Cut(docker("port", id, "8000/tcp"), "\n")
-	at := "http://" + port
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+}
+
+// start starts the container, and waits until it answers.
+func (c *container) start() error {
+	id, err := docker("run", "--detach", "--rm", "--env", quickStart, "--publish", "127.0.0.1::8000", image)
+	if err != nil {
+		return err
+	}
+	c.id = id
+	ports, err := docker("port", id, "8000/tcp")
+	if err != nil {
+		return err
+	}
+	port, _, _ := strings.Cut(ports, "\n")
+	c.at = "http://" + port
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for !answers(ctx, at) {
+	for !answers(ctx, c.at) {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s does not answer", at)
+			return fmt.Errorf("%s does not answer", c.at)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return at
+	return nil
+}
+
+// stop ends the container, if there is one.
+func (c *container) stop() {
+	if c.id == "" {
+		return
+	}
+	if _, err := docker("stop", "--time", "0", c.id); err != nil {
+		fmt.Fprintln(os.Stderr, "the container stays behind:", err)
+	}
+}
+
+func docker(args ...string) (string, error) {
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
 }
 
 // answers reports whether a server answers at an address. DynamoDB Local answers a bare GET with 400.
@@ -75,13 +118,11 @@ func answers(ctx context.Context, at string) bool {
 	return answer.Body.Close() == nil
 }
 
-// settings sets the variables of the AWS SDK.
-func settings(t *testing.T, endpoint string) {
-	for name, value := range map[string]string{
+// settings returns the variables of the AWS SDK for the server at an address.
+func settings(endpoint string) map[string]string {
+	return map[string]string{
 		"AWS_ENDPOINT_URL_DYNAMODB": endpoint, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true",
-	} {
-		t.Setenv(name, value)
 	}
 }
 
@@ -145,7 +186,7 @@ func observers() ([]string, error) {
 //	kcltable NAME       creates a lease table of the KCL
 //	restore FROM TO     creates the table TO with the items of FROM
 func TestOnDynamoDB(t *testing.T) {
-	settings(t, endpoint(t))
+	besideOthers(t)
 	t.Run("settings", programReadsTheSettings)
 	testscript.RunT(shim{t}, testscript.Params{
 		Dir: "testdata/dynamodb", UpdateScripts: os.Getenv("UPDATE_TRANSCRIPTS") != "", RequireExplicitExec: true,
@@ -302,12 +343,14 @@ func programReadsTheSettings(t *testing.T) {
 
 // TestWithoutAnswer: a table that cannot be reached is an error, and never an empty list.
 func TestWithoutAnswer(t *testing.T) {
-	settings(t, "http://127.0.0.1:1")
-	env := func(string) (string, bool) { return "", false }
-	for _, args := range [][]string{{"ls"}} {
-		var out bytes.Buffer
-		if code := run(t.Context(), append(args, "--table", "leases", "--group", "orders"), strings.NewReader(""), &out, io.Discard, env); code != exitError || out.Len() > 0 {
-			t.Errorf("%v: exit code %d: %s", args, code, out.String())
-		}
+	for name, value := range settings("http://127.0.0.1:1") {
+		t.Setenv(name, value)
 	}
+	env := func(string) (string, bool) { return "", false }
+	synctest.Test(t, func(t *testing.T) { // between its tries, the store waits
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"ls", "--table", "leases", "--group", "orders"}, strings.NewReader(""), &out, io.Discard, env); code != exitError || out.Len() > 0 {
+			t.Errorf("exit code %d: %s", code, out.String())
+		}
+	})
 }

@@ -120,7 +120,7 @@ const allHeld = "4 of 4 shards held by 2 workers"
 // TestIncidentsOnDynamoDB: real workers get into the states that are about the items of the table itself.
 // Check says so, and the commands of docs/operations.md lead out of it.
 func TestIncidentsOnDynamoDB(t *testing.T) {
-	settings(t, endpoint(t))
+	besideOthers(t)
 	t.Run("restored", restoredOnDynamoDB)
 	t.Run("unreadable", unreadableOnDynamoDB)
 }

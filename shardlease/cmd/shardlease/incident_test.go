@@ -31,6 +31,7 @@ type incident struct {
 // other in time, and OK again after the commands and the repairs of the section in docs/operations.md. If
 // nothing is mended, the warning stays. Each command that a section says to type is typed in an incident.
 func TestIncidents(t *testing.T) {
+	t.Parallel() // the tests beside it mostly wait
 	all := slices.Concat(fleetIncidents(), workerIncidents(), shardIncidents(), moveIncidents(), planIncidents(), tableIncidents())
 	for _, code := range inspect.Codes() {
 		var typed []string // in the incidents of this warning

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
@@ -25,7 +26,11 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(outageFile); file != "" {
 		os.Exit(onFleet(file))
 	}
-	os.Exit(m.Run())
+	fixture.PileGarbage()
+	fixture.SideBySide()
+	code := m.Run()
+	shared.stop()
+	os.Exit(code)
 }
 
 // onFleet runs the command in the terminal of this process, while a fleet runs in memory: two workers, and a third

@@ -77,6 +77,7 @@ func (p *pane) shows(texts ...string) (screen string) {
 // TestTopInATerminal: the program, in a terminal of tmux, follows workers that run in its process: one joins, a
 // handler fails, the table does not answer for a while.
 func TestTopInATerminal(t *testing.T) {
+	t.Parallel()
 	outage := filepath.Join(t.TempDir(), "outage")
 	line := "env " + outageFile + "=" + outage + " %s " + os.Args[0] + " top --table leases --group orders --rows-every 2s; echo exit code $?; cat"
 	p := newPane(t, 100, 30, fmt.Sprintf(line, ""))
@@ -123,7 +124,7 @@ const green = "\x1b[32m"
 
 // TestTopOnDynamoDB: the real program, built as users build it, in a terminal and on a DynamoDB Local.
 func TestTopOnDynamoDB(t *testing.T) {
-	settings(t, endpoint(t))
+	besideOthers(t)
 	binary := filepath.Join(t.TempDir(), "shardlease")
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
