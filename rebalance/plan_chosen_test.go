@@ -153,6 +153,9 @@ func TestChosenTies(t *testing.T) {
 		plain, spoilt := c.view(), c.view()
 		c.spoil(&spoilt)
 		usual, worst := fastest(plain), fastest(spoilt)
+		for tries := 4; tries > 0 && worst > 10*usual; tries-- { // a busy machine may have interrupted each of seven plans
+			worst = min(worst, fastest(spoilt))
+		}
 		t.Logf("%s: %v, and with chosen ties %v", c.name, usual, worst)
 		if worst > 10*usual {
 			t.Errorf("%s: %v, and with chosen ties %v", c.name, usual, worst)
