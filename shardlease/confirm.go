@@ -17,7 +17,8 @@ import (
 // follows.
 //
 // If the tenure does not hold the shard any more, Confirm returns an [*EndError], and the tenure ends; the error
-// matches checkpoint.ErrStale if the shard has changed hands. If the read fails, Confirm returns the error of the
+// matches checkpoint.ErrStale if the read shows that the shard has changed hands. If the tenure has ended before, there
+// is no read, and the error has the cause of that end. If the read fails, Confirm returns the error of the
 // store, and the tenure continues. Calls that wait at the same time share reads. A call is no sign of progress.
 func (t *Tenure) Confirm(ctx context.Context) error {
 	t.mu.Lock()
@@ -50,7 +51,8 @@ func (t *Tenure) confirmed(o engine.Confirmed) {
 
 // Trust returns for how long this worker or session may believe in its lease if no other heartbeat is confirmed: until
 // nine tenths of the lease time have passed since it sent the last confirmed one. By then no other worker has seen its
-// heartbeat stand still for long enough to evict it. After the end of the tenure Trust returns 0.
+// heartbeat stand still for long enough to evict it. A heartbeat is sent every third of the lease time, so Trust is
+// between about 5.6 s and 9 s while all is well, with the default lease time. After the end of the tenure it returns 0.
 //
 // Compare Trust with the length of a call that must not be repeated, before the call begins. The process may still be
 // paused during the call, and an operator may take the shard away at any time: only a sink that compares the generation

@@ -42,7 +42,7 @@ type SessionConfig struct {
 	// later. The session sends one heartbeat for all its leases, three times per TTL. Default 10 s; at least 300 ms.
 	TTL time.Duration
 	// Drain is how long holders may take to release their leases after the context of Run has
-	// ended. Default as in [Config].
+	// ended. Default and smallest value as in [Config].
 	Drain time.Duration
 	// LockDelay is how long no session acquires the leases that this session has lost. A session loses its
 	// leases when another session evicts it, or when a command takes them away (unless [Supervisor].NoDelay is set).
@@ -211,7 +211,8 @@ type AcquireOptions struct {
 //
 // If the ctx of Do ends while f runs, the soft context ends too. Do returns only when f has returned: as long as f
 // runs, no other call of this session acquires the lease. If f returns nil and the lease was lost meanwhile, Do returns
-// an [*EndError].
+// an [*EndError]. If f stops early because its ctx has ended, it should return context.Cause(ctx): after a nil in time
+// Do returns nil, even if the tenure ends as stalled.
 func (s *Session) Do(ctx context.Context, name string, o AcquireOptions, f func(ctx context.Context, t *Tenure) error) error {
 	if f == nil {
 		return &ConfigError{Field: "f", Rule: "must be given: Do calls it while the session holds the lease"}

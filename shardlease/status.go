@@ -118,11 +118,11 @@ func (w *Worker) because(text string, fault error) error {
 }
 
 // A Status is the state of a worker at one moment, for people and for dashboards. Its JSON
-// has the fields group, name, task, incarnation, phase, revision, settled, held, moving, requested,
+// has the fields group, name, task, incarnation, phase, revision, settled, held, moving, requested, targets, unraised,
 // abandoned, released, lost, trustSeconds, oldestMarkSeconds, unhealthy, unready, refused, waited and
 // longestWaitSeconds. The revision is a string, because some readers of JSON round large numbers. Durations are
-// in seconds, and task, incarnation, unhealthy, unready, refused, waited and longestWaitSeconds are absent if they
-// are empty.
+// in seconds, and task, incarnation, targets, unraised, unhealthy, unready, refused, waited and longestWaitSeconds are
+// absent if they are empty.
 type Status struct {
 	Group, Name, Task string
 	// Incarnation is the identity of the seat; empty: the worker has none.

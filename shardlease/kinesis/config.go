@@ -191,7 +191,7 @@ func (c *Config) worker(f *faults) {
 		{"StallAfter", w.StallAfter != 0}, {"Observe", w.Observe != nil}, {"Logger", w.Logger != nil},
 	} {
 		if taken.set {
-			f.add("Worker."+taken.field, "must not be set: the consumer sets it")
+			f.add("Worker."+taken.field, "must not be set: the consumer sets it, from the field of Config with this name if there is one")
 		}
 	}
 	switch {
