@@ -199,6 +199,36 @@ func TestDeathsQuarantineALease(t *testing.T) {
 	}
 }
 
+// TestLastCommitOfTheDeadEndsTheCount: the last commit of a dead holder is stored after the next session has read the row,
+// and just before that session would quarantine the lease. The holder has progressed, so the session acquires the lease.
+func TestLastCommitOfTheDeadEndsTheCount(t *testing.T) {
+	f := newContest(t, 1)
+	f.censuses, f.config.Backoff = true, 0
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
+	b.lock(maxAttempts(2))
+	b.fail("lock")
+	f.Run(time.Second)
+	a.lock(maxAttempts(2))
+	a.Kill()
+	tried := 0
+	f.table.Store = beforeWrite{f.table.Store, func(w lease.Write) {
+		next, is := w.Next.(lease.Row)
+		if !is || !next.Quarantined {
+			return
+		}
+		if tried++; tried == 1 {
+			r := f.row("lock")
+			f.write(protocol.Commit(r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}, mark("1"), f.stamp()))
+		}
+	}}
+	b.acquire("lock", maxAttempts(2))
+	f.Run(time.Minute)
+	if r := f.row("lock"); tried != 1 || !b.holds("lock") || r.Attempts() != 1 || r.Checkpoint.Position != "1" {
+		t.Errorf("quarantined %d times: %v after %d attempts", tried, r, r.Attempts())
+	}
+}
+
 // TestOneSessionDoesNotQuarantine: failures under one name do not quarantine a lease while the seats show another
 // session: that one may be able to do it. When it has failed too, the lease is quarantined, and a caller that tries is
 // told so.
