@@ -138,7 +138,7 @@ func (e *GroupError) Error() string {
 // returns it too if the lease is finished. It matches lease.ErrHeld, unless the lease is finished.
 type HeldError struct {
 	Name       string
-	Owner      lease.Owner // the holder: its name, incarnation and task; zero: no session
+	Owner      lease.Owner // the holder: its name, incarnation and task; zero: nobody holds the lease
 	Generation int64
 	// Since is when the generation began, by the clock of the machine that began it: the holder's, or the
 	// operator's if the lease is reserved. It is for people.
@@ -173,6 +173,9 @@ func (e *HeldError) Error() string {
 	}
 	if e.Lost && e.Owner.IsZero() {
 		return text + fmt.Sprintf(" was taken from its holder at %s; the lock delay is not over", e.Since.Format(time.RFC3339))
+	}
+	if e.Owner.IsZero() {
+		return text + " has failed too often, and the seats of the group, which decide whether it is quarantined, cannot be listed"
 	}
 	text += fmt.Sprintf(" is held by %v under generation %d since %s", e.Owner, e.Generation, e.Since.Format(time.RFC3339))
 	switch {

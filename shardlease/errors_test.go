@@ -33,6 +33,7 @@ func TestHeldErrorNamesWhatItKnows(t *testing.T) {
 		},
 		"the lock delay is not over": {Name: "lock", Owner: by, Generation: 12, Lost: true},
 		"was taken from its holder":  {Name: "lock", Generation: 12, Lost: true},
+		"has failed too often":       {Name: "lock", Generation: 12},
 		"is quarantined":             {Name: "lock", Generation: 12, Quarantined: true},
 		"cannot be read":             {Name: "lock", Unreadable: true},
 		"is finished":                {Name: "lock", Generation: 12, Finished: true},

@@ -260,6 +260,9 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*
 // of a dead holder, in one program or in a new one each time. If ctx ends while TryAcquire watches, the error contains
 // both that of ctx and a HeldError with what was seen.
 //
+// If a lease has failed MaxAttempts times and the seats of the group cannot be listed, TryAcquire returns a HeldError
+// although nobody holds the lease: it is not known whether the lease has to be quarantined.
+//
 // TryAcquire also waits for a lock delay that ends within the lease time of this session. The delay counts from when
 // the session first saw the loss. So a session that lives for less than a longer delay does not see its end.
 // [AcquireOptions].Wait makes TryAcquire wait for a fixed time, or never.

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	task := f.String("task", "", "worker: the name of the `RUN` of the agent")
 	items := f.String("items", "", "worker: the `NAMES` of the items, separated by commas")
 	tool := f.String("tool", "http://localhost:8080", "worker: the `URL` of the tool")
-	ttl := f.Duration("ttl", 10*time.Second, "worker: the lease time")
+	ttl := f.Duration("ttl", 10*time.Second, "worker: the lease time: how soon other runs notice that this one is dead")
 	stall := f.Duration("stall", time.Minute, "worker: how long a call may hang before the run loses the item")
 	to := f.String("to", "", "supervisor: the `RUN` that gets the items that are taken away; empty: any run")
 	patience := f.Duration("patience", 5*time.Second, "supervisor: how long an item may make no progress")

@@ -148,6 +148,45 @@ func TestFailingItemIsQuarantined(t *testing.T) {
 	}
 }
 
+// TestItemThatKillsItsWorkers: an item kills the process of each run that works on it. The fourth run quarantines the item
+// instead of trying it, and completes the other one.
+func TestItemThatKillsItsWorkers(t *testing.T) {
+	t.Parallel()
+	const most = 3 // attempts
+	var tool ledger.Ledger
+	calls := make(chan bool, 100)
+	network := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/bad/1" {
+			calls <- true
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return
+		}
+		tool.ServeHTTP(w, r)
+	}))
+	defer network.Close()
+	leases, _ := process.Table(t)
+	start := func(run int) *process.Process {
+		return process.Start(t, "workitems", append([]string{
+			"worker", "-tool", network.URL, "-task", fmt.Sprint("run-", run), "-items", "bad,good", "-ttl", "2s",
+		}, leases...)...)
+	}
+	for run := 1; run <= most; run++ {
+		p := start(run)
+		process.Until(t, fmt.Sprintf("call %d", run), func() bool { return len(calls) == run })
+		p.Signal(syscall.SIGKILL)
+		p.Wait()
+	}
+	last := start(most + 1)
+	last.Await("bad: quarantined")
+	if code := last.Wait(); code != 0 {
+		t.Errorf("the last worker ended with code %d", code)
+	}
+	if n, done := len(calls), len(tool.Effects()); n != most || done != steps {
+		t.Errorf("the item was tried %d times, and %d steps of the other one are done", n, done)
+	}
+}
+
 // TestTakenItemIsReserved: the supervisor reserves an item that it takes away for the run that it names, except if that
 // run is the holder, which has just made no progress.
 func TestTakenItemIsReserved(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 var onDynamoDB = map[string][]string{
 	"sinks/dynamodb": {"TestLateTransactionIsRefused", "TestTransactionsAreFenced"},
 	"leader":         {"TestPausedLeaderIsReplaced"},
-	"workitems":      {"TestHangingWorkerIsReplaced", "TestHangingCallLosesItsItem", "TestFailingItemIsQuarantined"},
+	"workitems":      {"TestHangingWorkerIsReplaced", "TestHangingCallLosesItsItem", "TestFailingItemIsQuarantined", "TestItemThatKillsItsWorkers"},
 	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock", "TestLocksThatOnlyAskReplaceTheDead"},
 }
 

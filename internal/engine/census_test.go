@@ -93,7 +93,8 @@ func TestTryDuringOnesOwnLockDelay(t *testing.T) {
 }
 
 // TestBudgetDuringOnesOwnLockDelay: a caller that tries waits for the end of its own session's lock delay if that is near, or
-// if it wants to wait for so long. Others are told when their time is over.
+// if it wants to wait for so long. Others are told when their time is over. The call is counted as any other that finds a
+// lease taken, and so is a call that does not try.
 func TestBudgetDuringOnesOwnLockDelay(t *testing.T) {
 	for _, of := range []struct{ delay, wait, took time.Duration }{
 		{5 * time.Second, -1, 0}, {5 * time.Second, 2 * time.Second, 2 * time.Second},
@@ -112,6 +113,28 @@ func TestBudgetDuringOnesOwnLockDelay(t *testing.T) {
 		if !a.holds("lock") && !a.refused[0].Lost {
 			t.Errorf("%v: told %v", of, a.refused)
 		}
+		refused := 0
+		if of.took == 0 {
+			refused = 1
+		}
+		if s := a.Engine.Status(); s.Refused != refused || s.Waited != 1-refused || s.Waits > 0 {
+			t.Errorf("%v: %d refused and %d waited; one waits since %v", of, s.Refused, s.Waited, s.Waits)
+		}
+	}
+	f := newContest(t, 1)
+	a := f.join("a")
+	f.Run(time.Second)
+	a.lock(stallAfter(10*time.Second), lockDelay(time.Minute))
+	a.Stuck = true
+	f.until(time.Minute, func() bool { return len(a.ended) == 1 })
+	a.acquire("lock")
+	f.Run(2 * beat)
+	if s := a.Engine.Status(); s.Waited != 1 || s.Waits == 0 || len(f.seat(a.member).Waits) != 1 {
+		t.Errorf("%d waited; one waits since %v; the seat shows %v", s.Waited, s.Waits, f.seat(a.member).Waits)
+	}
+	f.until(time.Minute, func() bool { return a.holds("lock") })
+	if s := a.Engine.Status(); s.Waited != 1 || s.Waits > 0 || s.Refused > 0 {
+		t.Errorf("after the wait: %d waited, %d refused; one waits since %v", s.Waited, s.Refused, s.Waits)
 	}
 }
 
@@ -199,6 +222,36 @@ func TestDeathsQuarantineALease(t *testing.T) {
 	}
 }
 
+// TestLastCommitOfTheDeadEndsTheCount: the last commit of a dead holder is stored after the next session has read the row,
+// and just before that session would quarantine the lease. The holder has progressed, so the session acquires the lease.
+func TestLastCommitOfTheDeadEndsTheCount(t *testing.T) {
+	f := newContest(t, 1)
+	f.censuses, f.config.Backoff = true, 0
+	a, b := f.join("a"), f.join("b")
+	f.Run(time.Second)
+	b.lock(maxAttempts(2))
+	b.fail("lock")
+	f.Run(time.Second)
+	a.lock(maxAttempts(2))
+	a.Kill()
+	tried := 0
+	f.table.Store = beforeWrite{f.table.Store, func(w lease.Write) {
+		next, is := w.Next.(lease.Row)
+		if !is || !next.Quarantined {
+			return
+		}
+		if tried++; tried == 1 {
+			r := f.row("lock")
+			f.write(protocol.Commit(r, lease.Hold{Key: r.Key(), Incarnation: r.Owner.Incarnation, Generation: r.Generation}, mark("1"), f.stamp()))
+		}
+	}}
+	b.acquire("lock", maxAttempts(2))
+	f.Run(time.Minute)
+	if r := f.row("lock"); tried != 1 || !b.holds("lock") || r.Attempts() != 1 || r.Checkpoint.Position != "1" {
+		t.Errorf("quarantined %d times: %v after %d attempts", tried, r, r.Attempts())
+	}
+}
+
 // TestOneSessionDoesNotQuarantine: failures under one name do not quarantine a lease while the seats show another
 // session: that one may be able to do it. When it has failed too, the lease is quarantined, and a caller that tries is
 // told so.
@@ -228,6 +281,49 @@ func TestOneSessionDoesNotQuarantine(t *testing.T) {
 	f.write(protocol.Unquarantine(f.row("item"), seen(f.row("item")), f.stamp()))
 	if !a.try("item", maxAttempts(3)) {
 		t.Errorf("not acquired after the quarantine: %v", f.row("item"))
+	}
+}
+
+// TestFailingListingHoldsNoTry: the seats cannot be listed, so it is not known whether a lease that has failed too often has
+// to be quarantined. A caller that tries is refused when a listing has failed, or when its budget is over, and is counted.
+// When the seats can be listed again, one that waits gets an answer.
+func TestFailingListingHoldsNoTry(t *testing.T) {
+	for _, dead := range []bool{false, true} {
+		f := newContest(t, 1)
+		f.censuses, f.config.Backoff = true, 0
+		a, b := f.join("a"), f.join("b")
+		f.Run(time.Second)
+		a.lock(maxAttempts(2))
+		a.fail("lock")
+		f.Run(time.Second)
+		if b.lock(maxAttempts(2)); dead {
+			b.Kill()
+			f.until(3*time.Minute, func() bool { return f.seat(b.member).Incarnation == "" })
+		} else {
+			b.fail("lock")
+		}
+		f.Run(time.Second)
+		f.deaf = func(n *member, o engine.Output) bool {
+			if n != a.member || !lists(o, lease.KindSeat) {
+				return false
+			}
+			n.Answer(time.Second, unanswered(o))
+			return true
+		}
+		least := time.Second
+		for _, wait := range []time.Duration{-1, 0, 30 * time.Second} {
+			if took, want := f.attempt(a, try(wait), maxAttempts(2)), max(least, wait); took < want-100*time.Millisecond || took > want+2*time.Second || a.holds("lock") {
+				t.Errorf("its holder is dead: %t, budget %v: answered after %v; held %t", dead, wait, took, a.holds("lock"))
+			}
+			least = 0 // a listing has failed already
+		}
+		if s := a.Engine.Status(); s.Refused+s.Waited != 3 || len(a.refused) != 3 || a.refused[0].Row.Quarantined {
+			t.Errorf("its holder is dead: %t: status %+v, told %v", dead, s, a.refused)
+		}
+		a.acquire("lock", maxAttempts(2))
+		f.Run(time.Minute)
+		f.deaf = nil
+		f.until(time.Minute, func() bool { return f.row("lock").Quarantined })
 	}
 }
 

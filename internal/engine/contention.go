@@ -15,7 +15,8 @@ import (
 //	               → waits: counted → acquired, refused, or its caller gives up
 //	a count has grown → a minute later, or when the session ends: one event
 //
-// Called by the spine of a session: saw after each step towards a lease, ended and stopped when callers give up, oldest
+// Called by the spine of a session: saw after each step towards a lease, and while a lock delay of this session keeps a
+// caller from one; ended and stopped when callers give up, oldest
 // for a heartbeat that is due, and keep at the end of each step.
 //
 // Nothing is written here. The seat shows the waits with the heartbeat that is due anyway. A crash leaves them there
@@ -58,7 +59,7 @@ func (c *contention) saw(t *turn, s *shard, want *wanted) {
 			c.waited++
 			c.counted(t, s.name)
 		}
-	case c.ended(t, s.name) || s.t != nil || s.row.copy.Row().Finished:
+	case c.ended(t, s.name) || s.t != nil && !s.t.lost(&s.row) || s.row.copy.Row().Finished:
 	default:
 		c.refused++
 		c.counted(t, s.name)

@@ -18,9 +18,9 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestShardIsReadBeforeItIsSetAside: a worker remembers that a shard has failed before. It
+// TestOldFailureSetsNothingAside: a worker remembers that a shard has failed before. It
 // has come further since, then its owner dies: that is no second failure in a row.
-func TestShardIsReadBeforeItIsSetAside(t *testing.T) {
+func TestOldFailureSetsNothingAside(t *testing.T) {
 	for seed := range uint64(6) { // now and then the rows are listed just in time
 		w := newTwins(t, 8)
 		w.chance = rand.New(rand.NewPCG(seed, 7))

@@ -149,7 +149,7 @@
 //	follow    of every worker: reads its target
 //	take      reads the row, and after the row the seat of its
 //	          owner, which is gone. That counts as a failed attempt; a shard that has failed too often is
-//	          quarantined instead                                → row: transfer (Recover, or Quarantine)
+//	          quarantined instead                                → row: transfer (Recover), or swap (Quarantine)
 //	          If the owner was last seen leaving, and has not written the row since the hand-over, nothing
 //	          has failed                                         → row: transfer (Inherit)
 //
@@ -351,7 +351,7 @@
 //	Take, Seize
 //	row: create, BeginHeld;     wait        the same
 //	swap, ReviveHeld
-//	row: transfer, Quarantine   take, wait  a quarantined row, which waits for an operator in any case
+//	row: swap, Quarantine       take, wait  a quarantined row, which waits for an operator in any case
 //	row: swap, Remove           take        a tombstone. The shard is made again if the source lists it again
 //	row: swap, Commit, Progress hold,       a mark, at which the next owner starts
 //	                            faults

@@ -668,13 +668,16 @@ func overtaken(at lease.Row, mine int64) event.Cause {
 
 // landed reports whether the write with which this worker gave the shard up was stored by an
 // earlier attempt that was not answered, although the shard has changed hands or was removed
-// since: only the owner ends a generation for these reasons.
+// since: only the owner ends a generation in such a way. A takeover and a seizure have a mode. So has a hand-over, but
+// after it the row still shows the write, unless the successor has lost the shard too.
 func landed(at lease.Row, mine int64, what doing) bool {
-	switch firstAfter(at, mine).Reason {
-	case lease.ReasonReleased:
-		return what == givingUp
-	case lease.ReasonFinished:
-		return what == ending
+	first := firstAfter(at, mine)
+	switch protocol.EndingOf(first.Reason) {
+	case protocol.GivenUp, protocol.Moved, protocol.Failed:
+		if first.Reason == lease.ReasonFinished {
+			return what == ending
+		}
+		return what == givingUp && first.Mode == 0 && first.Did != "quarantined"
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -97,6 +98,37 @@ func TestMoveOfAHolderThatStays(t *testing.T) {
 		}
 		if waited < of.delay || waited > of.delay+noticed {
 			t.Errorf("%s: acquired %v after the holder was cut off", name, waited)
+		}
+	}
+}
+
+// TestMoveWhoseAnswersAreLost: the holder gives the lease up, and gets no answer until the named session holds it. To the
+// holder's session that is the end of the move, as if it had been answered.
+func TestMoveWhoseAnswersAreLost(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		f := newContest(t, 1)
+		a, b := f.join("a"), f.join("b")
+		f.Run(time.Second)
+		a.lock()
+		b.acquire("lock")
+		f.Run(time.Minute)
+		a.Stuck = stays
+		lost := 0
+		a.answer = func(in engine.Input) engine.Input {
+			settled, is := in.(engine.Settled)
+			if is && settled.Write.Key().Kind == lease.KindLease && !b.holds("lock") {
+				lost++
+				return engine.Settled{Write: settled.Write, Err: context.DeadlineExceeded}
+			}
+			return in
+		}
+		f.wish(f.move("lock", "b", 10*time.Minute))
+		f.until(time.Minute, func() bool { return b.holds("lock") && len(a.reports(event.Ended)) > 0 })
+		b.release("lock")
+		f.Run(time.Minute)
+		ends := a.reports(event.Ended)
+		if lost == 0 || len(ends) != 1 || ends[0].Cause != event.CauseHandedOff || (ends[0].Err != nil) != stays || len(a.reports(event.Refused)) > 0 {
+			t.Errorf("the holder stays: %t; %d answers are lost; it reports %v and %v", stays, lost, ends, a.reports(event.Refused))
 		}
 	}
 }

@@ -88,12 +88,12 @@ func TestWhatAReasonTellsTheOwner(t *testing.T) {
 		cause event.Cause
 		mine  doing
 	}
-	fenced := told{event.CauseFenced, 0}
+	fenced, released := told{event.CauseFenced, 0}, told{event.CauseFenced, givingUp}
 	all := map[lease.Reason]told{
-		lease.ReasonInitial: fenced, lease.ReasonExpired: fenced, lease.ReasonDrainTimeout: fenced, lease.ReasonStalled: fenced,
-		lease.ReasonFailed: fenced, lease.ReasonAdopted: fenced, lease.ReasonRemoved: fenced, lease.ReasonUnlisted: fenced,
-		lease.ReasonHandoff: {event.CauseHandedOff, 0}, lease.ReasonForced: {event.CauseForced, 0},
-		lease.ReasonReleased: {event.CauseFenced, givingUp}, lease.ReasonFinished: {event.CauseFenced, ending},
+		lease.ReasonInitial: fenced, lease.ReasonExpired: fenced, lease.ReasonAdopted: fenced, lease.ReasonRemoved: fenced,
+		lease.ReasonReleased: released, lease.ReasonUnlisted: released, lease.ReasonFailed: released, lease.ReasonStalled: released,
+		lease.ReasonDrainTimeout: released, lease.ReasonHandoff: {event.CauseHandedOff, givingUp},
+		lease.ReasonForced: {event.CauseForced, 0}, lease.ReasonFinished: {event.CauseFenced, ending},
 	}
 	for _, reason := range fixture.Kinds[lease.Reason](t) {
 		want, known := all[reason]
@@ -104,13 +104,22 @@ func TestWhatAReasonTellsTheOwner(t *testing.T) {
 		row := fixture.Held(t, "a")
 		mine := row.Generation
 		row.Generation++
-		row.Last = lease.Transfer{Generation: row.Generation, Reason: reason}
-		if got := overtaken(row, mine); got != want.cause {
-			t.Errorf("%s: the cause is %v, want %v", reason, got, want.cause)
-		}
-		for _, what := range []doing{givingUp, ending, claiming} {
-			if got := landed(row, mine, what); got != (what == want.mine) {
-				t.Errorf("%s: landed is %t for the doing %v", reason, got, what)
+		for _, row.Last = range []lease.Transfer{
+			{Reason: reason},
+			{Reason: reason, Did: "reassigned"},
+			{Reason: reason, Did: "quarantined"},          // by another
+			{Reason: reason, Mode: rebalance.Eager},       // a seizure, or a hand-over
+			{Reason: reason, Mode: rebalance.Cooperative}, // a takeover, or a hand-over
+		} {
+			row.Last.Generation = row.Generation
+			if got := overtaken(row, mine); got != want.cause {
+				t.Errorf("%v: the cause is %v, want %v", row.Last, got, want.cause)
+			}
+			shared := (row.Last.Mode != 0 || row.Last.Did == "quarantined") && want.mine == givingUp
+			for _, what := range []doing{givingUp, ending, claiming} {
+				if got := landed(row, mine, what); got != (what == want.mine && !shared) {
+					t.Errorf("%v: landed is %t for the doing %v", row.Last, got, what)
+				}
 			}
 		}
 	}

@@ -224,13 +224,17 @@ func (e *Session) happened(s *shard, h happened) {
 	if h.suspects {
 		e.census.want()
 	}
-	// A caller that only tries waits for the lock delay of an earlier holder of this session as for that of another one.
-	if t := &e.turn; s.want != nil && s.want.try && s.t != nil && s.t.lost(&s.row) {
-		if why := s.t.delays(t, &s.row); !s.before(t, s.want.deadline(why)) {
+	// A caller waits for the lock delay of an earlier holder of this session as for that of another one.
+	if t, want := &e.turn, s.want; want != nil && s.t != nil && s.t.lost(&s.row) {
+		if why := s.t.delays(t, &s.row); !s.before(t, want.deadline(why)) {
 			s.refuse(t, why)
-		} else if s.want.look == 0 {
-			s.want.look = t.now.Mono
-			s.tell(t, why, true)
+		} else if want.look == 0 {
+			if want.look = t.now.Mono; want.try {
+				s.tell(t, why, true)
+			}
+		}
+		if !e.leave.on {
+			e.contention.saw(t, s, want)
 		}
 	}
 }

@@ -254,9 +254,8 @@ func (s *shard) setAside(t *turn, died bool, most int64, seats func(since order)
 		s.at(t, t.now.Mono.Add(t.beat/16))
 	case !atFault(at, died, all, most):
 		return false
-	case !s.aim.sure: // a commit since may have ended the count
-		s.get(t)
-	// Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
+	// If the row has changed since it was read, the write is refused, and the refusal shows the row: a commit may have
+	// ended the count. Only an operator ends a quarantine, so a crash after this write leaves nothing to do.
 	default:
 		reason := at.Last.Reason
 		if died {

@@ -200,6 +200,7 @@ func (s *shard) contend(t *turn, w waiter, h *happened) {
 	case !at.Owner.IsZero():
 		s.outlast(t, w, h)
 	case s.setAside(t, false, s.want.attempts, w.census.since, h):
+		w.undecided(t, s, h)
 	default:
 		s.claimAs(t, protocol.Claim, w)
 	}
@@ -226,7 +227,9 @@ func (s *shard) outlast(t *turn, w waiter, h *happened) {
 		switch {
 		case s.before(t, end):
 			s.putOff(t, delayed(t, end))
-		case !s.setAside(t, true, s.want.attempts, w.census.since, h):
+		case s.setAside(t, true, s.want.attempts, w.census.since, h):
+			w.undecided(t, s, h)
+		default:
 			s.claimAs(t, protocol.Recover, w)
 		}
 	// If a loss was noted, it is forgotten: the lock delay begins when the seat is gone again.
@@ -236,6 +239,14 @@ func (s *shard) outlast(t *turn, w waiter, h *happened) {
 		s.putOff(t, s.want.watches(t, of))
 	default:
 		s.at(t, t.now.Mono.Add(t.beat/16))
+	}
+}
+
+// undecided is for a lease that has failed too often: if the listing of the seats fails that decides whether the lease is
+// quarantined, the lease is not available.
+func (w waiter) undecided(t *turn, s *shard, h *happened) {
+	if h.suspects && w.census.fails() {
+		s.putOff(t, refusal{})
 	}
 }
 

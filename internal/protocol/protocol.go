@@ -35,10 +35,10 @@
 // the row.
 //
 // The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
-// which change rows without owner. The other changes of existing rows are transfers: Claim, Recover,
-// Inherit, Seize, Take, ForceRelease, Reassign, Quarantine and Adopt. [lease.Op] defines both. rules.go has what the
-// transitions share, seat.go the transitions of seats, and plan.go those of the plan, of targets
-// and of wishes.
+// which change rows without owner, and the Quarantine of a worker. The other changes of existing rows are transfers:
+// Claim, Recover, Inherit, Seize, Take, ForceRelease, Reassign, Adopt, and the Quarantine of an operator. [lease.Op]
+// defines both. rules.go has what the transitions share, seat.go the transitions of seats, and plan.go those of the
+// plan, of targets and of wishes.
 //
 // A write is a plain value that contains its own condition; a [lease.Store] makes writes and
 // knows nothing else. A [Copy] is what a worker remembers of a row between writes; the example
@@ -350,8 +350,9 @@ func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Writ
 	})
 }
 
-// Quarantine sets the shard aside, held or not. The reason is ReasonFailed, ReasonStalled,
-// ReasonExpired or ReasonForced.
+// Quarantine sets the shard aside, held or not. The reason is ReasonForced for a command, and otherwise ReasonFailed,
+// ReasonStalled or ReasonExpired: then the write is a swap. A commit that was stored since r was read may have ended the
+// count of the failures, also one that a dead owner has sent, and the store refuses the swap.
 func Quarantine(r lease.Row, c Command, reason lease.Reason, s Stamp) (lease.Write, error) {
 	const name = "quarantine"
 	if err := seen(r, name, c); err != nil {
@@ -363,13 +364,17 @@ func Quarantine(r lease.Row, c Command, reason lease.Reason, s Stamp) (lease.Wri
 	if !slices.Contains([]lease.Reason{lease.ReasonFailed, lease.ReasonStalled, lease.ReasonExpired, lease.ReasonForced}, reason) {
 		return lease.Write{}, rule(r, name, ErrReason)
 	}
+	op := lease.OpTransfer
+	if reason != lease.ReasonForced {
+		op = lease.OpSwap
+	}
 	setAside := func(next *lease.Row) {
 		if reason != lease.ReasonForced && !r.Owner.IsZero() {
 			fail(next, r.Generation, reason)
 		}
 		next.Quarantined = true
 	}
-	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(reason, "quarantined"), s, setAside)
+	return handOver(r, op, lease.Owner{}, c.transfer(reason, "quarantined"), s, setAside)
 }
 
 // Unquarantine makes the shard claimable again, and resets its attempts.

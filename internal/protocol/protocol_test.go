@@ -236,6 +236,9 @@ func TestStoresRefuseOtherLeasesByName(t *testing.T) {
 	gone := next(t)(discard, nil)
 	revive := write(t)(protocol.ReviveHeld(gone, owner("b"), stamp()))
 	marked := next(t)(protocol.Commit(r, handle(r), at("1"), stamp()))
+	quarantine := write(t)(protocol.Quarantine(r, protocol.Command{Seen: r.Generation}, lease.ReasonExpired, stamp()))
+	free := fixture.Free(t)
+	ofFree := write(t)(protocol.Quarantine(free, protocol.Command{Seen: free.Generation}, lease.ReasonFailed, stamp()))
 	swap := func(w lease.Write, edit func(old, next *lease.Row)) lease.Write {
 		old, _ := w.Old.(lease.Row)
 		n := w.Next.(lease.Row)
@@ -254,12 +257,18 @@ func TestStoresRefuseOtherLeasesByName(t *testing.T) {
 			n.Generation = gone.Generation + 1
 			n.Last.Generation = n.Generation
 		}),
-		"a free row that is taken by a swap": swap(revive, func(old, _ *lease.Row) { old.Removed = false }),
-		"discarded with a checkpoint":        swap(discard, func(old, _ *lease.Row) { old.Checkpoint = marked.Checkpoint }),
-		"discarded with a checkpoint kept":   swap(discard, func(old, n *lease.Row) { old.Checkpoint, n.Checkpoint = marked.Checkpoint, marked.Checkpoint }),
-		"discarded and finished":             swap(discard, func(_, n *lease.Row) { n.Finished = true }),
-		"a lock delay that changes":          swap(write(t)(protocol.Commit(r, handle(r), at("1"), stamp())), func(_, n *lease.Row) { n.Owner.LockDelay = 0 }),
-		"a lock delay without an owner":      swap(discard, func(_, n *lease.Row) { n.Owner.LockDelay = time.Second }),
+		"a free row that is taken by a swap":  swap(revive, func(old, _ *lease.Row) { old.Removed = false }),
+		"discarded with a checkpoint":         swap(discard, func(old, _ *lease.Row) { old.Checkpoint = marked.Checkpoint }),
+		"discarded with a checkpoint kept":    swap(discard, func(old, n *lease.Row) { old.Checkpoint, n.Checkpoint = marked.Checkpoint, marked.Checkpoint }),
+		"discarded and finished":              swap(discard, func(_, n *lease.Row) { n.Finished = true }),
+		"a lock delay that changes":           swap(write(t)(protocol.Commit(r, handle(r), at("1"), stamp())), func(_, n *lease.Row) { n.Owner.LockDelay = 0 }),
+		"quarantined with another checkpoint": swap(quarantine, func(_, n *lease.Row) { n.Checkpoint = marked.Checkpoint }),
+		"quarantined without a failure":       swap(quarantine, func(_, n *lease.Row) { n.Failures = lease.Failures{} }),
+		"quarantined and finished":            swap(quarantine, func(_, n *lease.Row) { n.Finished = true }),
+		"quarantined by a transfer":           {Op: lease.OpTransfer, Old: quarantine.Old, Next: quarantine.Next},
+		"a free row by a transfer":            {Op: lease.OpTransfer, Old: ofFree.Old, Next: ofFree.Next},
+		"quarantined by a command's swap":     swap(quarantine, func(_, n *lease.Row) { n.Last.Reason = lease.ReasonForced }),
+		"a lock delay without an owner":       swap(discard, func(_, n *lease.Row) { n.Owner.LockDelay = time.Second }),
 	} {
 		if err := w.Check(); !errors.Is(err, lease.ErrBadWrite) {
 			t.Errorf("%s: %v", name, err)

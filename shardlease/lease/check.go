@@ -196,7 +196,9 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "the parents must not change"
 	case op == OpSwap && !r.Owner.IsZero() && (old.Owner.IsZero() || r.Owner.Incarnation == old.Owner.Incarnation) && !r.revives(old):
 		return "a shard is taken by a transfer, not by a swap"
-	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined) && !r.discards():
+	case r.Quarantined && !old.Quarantined && (op == OpTransfer) != (r.Last.Reason == ReasonForced):
+		return "a command quarantines by a transfer, and failures by a swap"
+	case op == OpSwap && !old.Owner.IsZero() && (r.Removed || r.Quarantined) && !r.discards() && !r.setsAside(old):
 		return "a holder may only release, hand over or finish a shard, or discard one without a checkpoint"
 	case !attr.Remembers(old.Followed(r.Generation), r.Past):
 		return "the earlier transfers must be kept, and the previous last transfer added"
@@ -224,6 +226,12 @@ func (r Row) revives(old Row) bool {
 func (r Row) discards() bool {
 	none := checkpoint.Checkpoint{}
 	return r.Removed && !r.Finished && !r.Quarantined && r.Checkpoint == none
+}
+
+// setsAside reports whether r is old, quarantined because it has failed too often. The end of its owner's tenure counts
+// as a failure, and the checkpoint stays.
+func (r Row) setsAside(old Row) bool {
+	return r.Quarantined && !r.Finished && !r.Removed && r.Failures.Last == old.Generation && r.Checkpoint == old.Checkpoint
 }
 
 // began returns the generation that a change of hands begins: usually the next one. Where

@@ -57,12 +57,13 @@ const (
 	// writer of the transfer expected under the same id.) The holder of a record swaps; an
 	// operator swaps a row that nobody holds, to rewind it, to free it from quarantine or to
 	// remove it; and a worker swaps such a row to remove it, or to create a removed row
-	// again. A writer has at most one such write under way, so no other write can slip in
-	// unnoticed between its read and its write.
+	// again. A worker also swaps a row that nobody holds, or whose owner is dead, to quarantine
+	// a shard that has failed too often. A writer has at most one such write under way, so no
+	// other write can slip in unnoticed between its read and its write.
 	OpSwap
 
-	// OpTransfer takes a lease row from its owner, or from nobody: a worker claims or
-	// quarantines the shard, or an operator releases it by force, quarantines it or adopts its
+	// OpTransfer takes a lease row from its owner, or from nobody: a worker claims the
+	// shard, or an operator releases it by force, quarantines it or adopts its
 	// row. Its condition is the generation and the owner that were read, and not the counter,
 	// so an owner that commits as fast as it can does not starve it. What such an owner has
 	// committed since stays: the transfer keeps the stored checkpoint, and counts on from the
@@ -185,6 +186,8 @@ func (r Row) swapped(old Row) string {
 		return "withdrawal of the offer"
 	case r.Generation == old.Generation:
 		return "commit"
+	case r.Quarantined && !old.Quarantined:
+		return "quarantine"
 	case r.Removed:
 		return "removal"
 	case old.Removed:

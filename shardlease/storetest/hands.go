@@ -46,6 +46,26 @@ func transferIsNotStarved(b *bench) {
 	}
 }
 
+// quarantineRacingACommit: a worker quarantines a shard because its owners have failed too often. It has read the row
+// before the last commit of the dead owner was stored, which ends the count. An operator's quarantine is stored anyway.
+func quarantineRacingACommit(b *bench) {
+	seen := b.held("a")
+	command := protocol.Command{Seen: seen.Generation, By: "b"}
+	byWorker, errWorker := protocol.Quarantine(seen, command, lease.ReasonExpired, b.stamp())
+	byOperator, errOperator := protocol.Quarantine(seen, command, lease.ReasonForced, b.stamp())
+	committed := b.put(protocol.Commit(seen, hold(seen), mark("200"), b.stamp()))
+	equal(b, "the verdict on the worker's", protocol.Decide("b-1", byWorker, b.refuse(byWorker, errWorker)), protocol.Again)
+	equal(b, "the checkpoint of the operator's", b.put(byOperator, errOperator).Checkpoint, committed.Checkpoint)
+
+	b.store = b.open(b.T)
+	seen = b.held("a")
+	w, err := protocol.Quarantine(seen, protocol.Command{Seen: seen.Generation, By: "b"}, lease.ReasonExpired, b.stamp())
+	if r := b.put(w, err); !r.Quarantined || r.Attempts() != 1 || r.Checkpoint != seen.Checkpoint {
+		b.Errorf("the row is %v after %d attempts", r, r.Attempts())
+	}
+	equal(b, "the row as stored", b.row(), w.Next.(lease.Row))
+}
+
 func transferCountsUp(b *bench) {
 	seen := b.held("a")
 	committed := b.put(protocol.Commit(seen, hold(seen), mark("200"), b.stamp()))

@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		// Changes of hands.
 		{"ClaimRacingACommitStartsFromWhatWasStored", claimRacingACommit},
 		{"TransferIsNotStarvedByCommits", transferIsNotStarved},
+		{"QuarantineRacingACommitIsRefused", quarantineRacingACommit},
 		{"TransferCountsUpFromTheStoredCounter", transferCountsUp},
 		{"WithdrawnOfferIsNotTaken", withdrawnOfferIsNotTaken},
 		{"OfferMadeSinceIsNotLost", offerMadeSinceIsNotLost},

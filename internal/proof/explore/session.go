@@ -58,6 +58,9 @@ func (p *Prelude) Release(i int) {
 	n.ret(0, false)
 }
 
+// Fail makes the holder of the lease return an error.
+func (p *Prelude) Fail(i int) { p.w.nodes[i].ret(0, true) }
+
 func (n *node) acquire() {
 	n.asked++
 	n.waits = n.asked

@@ -45,6 +45,17 @@ func sessionStories() []explore.Story {
 		p.Pause(a)
 		p.Until(b, "delete of seat")
 	}
+	lastCommit := func(p *explore.Prelude) {
+		p.Acquire(b)
+		p.Rest(time.Second)
+		p.Fail(b)
+		p.Rest(time.Second)
+		bWaits(p)
+		p.Commit(a)
+		p.Late(a)
+		p.Die(a)
+		p.Until(b, "delete of seat")
+	}
 	askAgain := func(p *explore.Prelude) { p.Rest(time.Second); p.Release(a); p.Rest(time.Second); bothAsk(p) }
 	askForTombstone := func(p *explore.Prelude) { held(p); askAgain(p) }
 	askForCheckpoint := func(p *explore.Prelude) { held(p); p.Commit(a); askAgain(p) }
@@ -94,6 +105,7 @@ func sessionStories() []explore.Story {
 		explore.Story{Name: "a holder stalls too often", Prelude: bWaits, Sessions: stalls(explore.Sessions{MaxAttempts: 2, Acquires: 1}), For: 12 * time.Second},
 		explore.Story{Name: "holders fail", Fails: 3, Faults: 1, Prelude: bothAsk, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 3}, For: 3 * time.Second},
 		explore.Story{Name: "a holder fails, and the next one dies", Fails: 1, Crashes: 1, Prelude: bWaits, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 1}, For: 14 * time.Second},
+		explore.Story{Name: "a holder fails, and the last commit of the next one is late", Prelude: lastCommit, Sessions: &explore.Sessions{MaxAttempts: 2}, For: 4 * time.Second},
 		explore.Story{Name: "holders fail, and callers try", Fails: 3, Prelude: bothAsk, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 3, Try: true}, For: 3 * time.Second},
 	)
 	for i := range all {

@@ -114,6 +114,8 @@ func TestHandover(t *testing.T) {
 	cutOff := write(protocol.Release(held, hold, protocol.End{Reason: lease.ReasonDrainTimeout, Mark: at}, fixture.Stamp()))
 	yield := write(protocol.Yield(held, hold, b, protocol.End{Reason: lease.ReasonHandoff, Mark: at}, fixture.Stamp()))
 	claim := write(protocol.Claim(held, held.Owner, fixture.Stamp()))
+	quarantine := write(protocol.Quarantine(held, protocol.Command{Seen: held.Generation}, lease.ReasonExpired, fixture.Stamp()))
+	forced := write(protocol.Quarantine(held, protocol.Command{Seen: held.Generation}, lease.ReasonForced, fixture.Stamp()))
 	for name, c := range map[string]struct {
 		write lease.Write
 		Handover
@@ -126,6 +128,10 @@ func TestHandover(t *testing.T) {
 		"recovered by the same process":       {recovery, Handover{Seated: true, Same: true}, ""},
 		"recovered after a restore":           {recovery, Handover{Seated: true, WentBack: true}, ""},
 		"recovered from a holder that trusts": {recovery, Handover{Seats: gone, Holder: Holder{Trusts: true}}, "trusts itself"},
+		"quarantined":                         {quarantine, Handover{Seats: gone, Seated: true}, ""},
+		"quarantined beside a seat":           {quarantine, Handover{Seated: true}, "S4: "},
+		"quarantined while its holder trusts": {quarantine, Handover{Seats: gone, Holder: Holder{Trusts: true}}, "trusts itself"},
+		"quarantined by command":              {forced, Handover{Seated: true, Holder: Holder{Trusts: true, Works: true}}, ""},
 		"seized":                              {seizure, Handover{Requests: longAgo}, ""},
 		"seized too early":                    {seizure, Handover{Requests: asked}, "seized"},
 		"seized without a request":            {seizure, Handover{}, "seized"},

@@ -48,15 +48,15 @@ func (h *Handover) Check() error {
 func (h *Handover) hands() error {
 	before, after := h.Before, h.After
 	switch reason := after.Last.Reason; {
+	case reason == lease.ReasonExpired: // also if it was quarantined
+		return h.recovered()
 	case h.Write.Op == lease.OpSwap:
 		return h.given()
-	case reason == lease.ReasonExpired && !after.Owner.IsZero():
-		return h.recovered()
 	case reason == lease.ReasonHandoff:
 		if before.OfferedTo != after.Owner.Incarnation {
 			return fmt.Errorf("S4: %v was taken by %v, and not offered to it", before, after.Owner)
 		}
-	case after.Owner.IsZero(): // by command, or quarantined
+	case after.Owner.IsZero(): // by command
 	// A session has acquired the lease for a caller that is gone, and acquires it again for another one.
 	case after.Owner.Incarnation == before.Owner.Incarnation && !h.Holder.Trusts:
 	case reason != lease.ReasonDrainTimeout:
@@ -89,8 +89,8 @@ func (h *Handover) given() error {
 	return nil
 }
 
-// recovered checks that a shard is recovered only when the seat of its owner is gone, and the lock delay has passed since
-// then. By that time an owner that still runs has ended its tenure by its own clock.
+// recovered checks that a shard is recovered, or quarantined in its place, only when the seat of its owner is gone, and
+// the lock delay has passed since then. By that time an owner that still runs has ended its tenure by its own clock.
 func (h *Handover) recovered() error {
 	if h.Same {
 		return nil
@@ -100,12 +100,12 @@ func (h *Handover) recovered() error {
 	switch seat := h.Seats[owner.Incarnation]; {
 	case h.WentBack:
 	case !seat.Gone && h.Seated:
-		early = fmt.Errorf("S4: %v was recovered by %v, and its owner's seat is there", h.Before, h.After.Owner)
+		early = fmt.Errorf("S4: %v was recovered by %q, and its owner's seat is there", h.Before, h.After.Last.By)
 	case owner.LockDelay > 0 && h.Now-seat.Deleted < h.Clocks.Least(owner.LockDelay):
 		early = fmt.Errorf("S4: %v was recovered %v after its owner's seat was deleted, and so before the lock delay has passed", h.Before, h.Now-seat.Deleted)
 	}
 	if h.Holder.Trusts {
-		running = fmt.Errorf("S4: %v was recovered by %v while its holder still trusts itself", h.Before, h.After.Owner)
+		running = fmt.Errorf("S4: %v was recovered by %q while its holder still trusts itself", h.Before, h.After.Last.By)
 	}
 	return errors.Join(early, running)
 }

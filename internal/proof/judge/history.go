@@ -55,7 +55,7 @@ func (h History) Saw(a Accepted, order checkpoint.Order) {
 		of.From = a.After.Checkpoint.Position
 		if !a.Before.Owner.IsZero() {
 			old := h[TenureOf(a.Before)]
-			old.Ended = Ended{a.After.Last.Reason, a.Write.Op == lease.OpSwap, a.After.Generation}
+			old.Ended = Ended{a.After.Last.Reason, a.Write.Op == lease.OpSwap && !a.After.Quarantined, a.After.Generation}
 			h[TenureOf(a.Before)] = old
 		}
 	}

@@ -7,8 +7,6 @@ func shardMutants() []mutant {
 			cut("s.row.malformed"), inEngine, "TestUnreadableRowIsNotClaimed"},
 		{"a row that cannot be read is not read all the time", "internal/engine.shard.got",
 			swap(`2 * t.beat`, `t.beat / 8`), inEngine, "TestUnreadableRowOfADeadWorker"},
-		{"the row of a shard is read before the shard is quarantined", "internal/engine.shard.setAside",
-			never("sure"), inEngine, "TestShardIsReadBeforeItIsSetAside"},
 		{"the rows of parents are read again after a while", "internal/engine.row.fresh",
 			without("at.add"), inEngine, "TestParentIsRewound"},
 		{"children wait for their parents, whatever the plan says", "internal/engine.shards.ready",
