@@ -16,7 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/event"
 )
 
-// In these tests a part of the raises fails: those of one shard, for a moment, or for ever.
+// In these tests a part of the raises fails: those of one shard, for a moment, or forever.
 
 // TestUnraisedOwnerOffersNothing: an owner that has recovered a shard and cannot raise its fence gives the shard to a
 // successor, in a cooperative move. The worker before, which was killed, has consented to nothing: its late effects are

@@ -167,7 +167,7 @@ func (of *tenure) move(t *turn, r *row, w self) {
 		of.give, g = nil, nil
 	}
 	terms := g.agreed()
-	if of.raise.waits { // nobody processes the shard, and whoever did before has not consented: see raise.go
+	if of.raise.waits { // nobody processes the shard, and the worker before has not consented: see raise.go
 		terms.Mode = rebalance.Eager
 	}
 	switch handoff.Owner(terms, handoff.Giving{
