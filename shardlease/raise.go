@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -21,15 +23,17 @@ import (
 //	while the handler runs           a cooperative move: the earlier owner lives, and its handler ends in a moment
 //
 // The worker repeats a raise that fails until it passes or the tenure ends. After a heartbeat interval it reports
-// a raising event, and its seat names the target. If another worker is well, the worker then gives the shard up; that is
-// no failed attempt. A target that fails for all workers moves no shard.
+// a raising event, and its seat names the target. If another worker is well, and no raise passes here, the worker then gives
+// the shards up that wait for one; that is no failed attempt. A target that fails for all workers moves no shard, and neither
+// does a raise that fails for one shard alone.
 type Target struct {
 	// Name identifies the system to people, and is part of the seat while its fence is not raised. At most 64 bytes.
 	// Required.
 	Name string
 	// Raise raises the fence of name to a generation: from its return on, the system refuses every effect under a lower one. It
 	// changes nothing else, and may be called again for the same generation at any time. ctx has the token of the tenure;
-	// when ctx ends, Raise must return: one lease time after the call, or with the tenure. A register has
+	// when ctx ends, Raise must return: one lease time after the call, or with the tenure. Until then it keeps its turn of
+	// MaxRaises. A register has
 	// such a method, and fence.Raise makes one of a guard.
 	//
 	// Nil: there is nothing to raise. The system compares with the lease row itself, or it is closed at the first effect
@@ -70,6 +74,7 @@ func (c *Config) targets(f *faults) {
 type raising struct {
 	Target
 	turns chan struct{} // has room for as many calls as may run at a time
+	own   chan struct{} // the same for the calls of one tenure: more than one are under way only if some hang
 }
 
 // A raiser raises the fences of a run.
@@ -88,7 +93,7 @@ func newRaiser(c Config) (r raiser) {
 	r.ttl = c.TTL
 	for _, t := range c.Targets {
 		r.names = append(r.names, t.Name)
-		of := raising{t, make(chan struct{}, c.MaxRaises)}
+		of := raising{Target: t, turns: make(chan struct{}, c.MaxRaises)}
 		switch {
 		case t.Raise == nil:
 		case t.Before:
@@ -157,26 +162,28 @@ func (r *raiser) raise(ctx context.Context, t *Tenure, targets []raising) bool {
 // raiseIn raises the fences of a tenure in one target. It repeats each raise until it passes, with pauses that double up to
 // a heartbeat interval.
 func (r *raiser) raiseIn(ctx context.Context, t *Tenure, of raising) bool {
-	told := false
+	of.own = make(chan struct{}, max(1, cap(of.turns)/4)) // the calls of one shard that hang leave turns to others
+	told, stale := false, false
 	fails := func(err error) {
-		if told || ctx.Err() != nil {
+		higher := errors.Is(err, checkpoint.ErrStale)
+		if told && (stale || !higher) || ctx.Err() != nil {
 			return
 		}
-		if told = true; isPanic(err) {
+		if told, stale = true, higher; isPanic(err) {
 			err = &HookError{Hook: "Raise of target " + of.Name, Err: err}
 			r.fault(t.shard.Name, err)
 		}
 		r.inbox.put(arrival{input: engine.Unraised{Tenure: t.id(), Target: of.Name, Err: err}})
 	}
-	var names []string
-	listing := func(context.Context) error { names = []string{t.shard.Name}; return nil }
+	var names atomic.Pointer[[]string] // a call that was given up may still return
+	listing := func(context.Context) error { names.Store(&[]string{t.shard.Name}); return nil }
 	if of.Names != nil {
-		listing = func(context.Context) error { names = of.Names(t.shard); return nil }
+		listing = func(context.Context) error { names.Store(new(slices.Clone(of.Names(t.shard)))); return nil }
 	}
 	if !r.untilPasses(ctx, of, listing, fails) {
 		return false
 	}
-	for _, name := range names {
+	for _, name := range *names.Load() {
 		raise := func(ctx context.Context) error { return of.Raise(ctx, name, t.hold.Generation) }
 		if !r.untilPasses(ctx, of, raise, fails) {
 			return false
@@ -212,18 +219,20 @@ func (r *raiser) untilPasses(ctx context.Context, of raising, f func(context.Con
 
 // attempt calls f when it is its turn, on a goroutine of its own: neither a panic nor a runtime.Goexit nor a call that
 // hangs ends the handler's goroutine. A call that does not return when its context ends keeps its turn, so that few
-// goroutines hang; Run waits for it in the end.
+// goroutines hang, and those of one tenure keep at most a quarter of the turns; Run waits for it in the end.
 func (r *raiser) attempt(ctx context.Context, of raising, f func(context.Context) error, late func(error)) error {
-	select {
-	case of.turns <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, turn := range []chan struct{}{of.own, of.turns} {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.ttl)
 	done := make(chan error, 1)
 	r.do(func() {
 		err := error(&panicError{}) // the result if f calls runtime.Goexit
-		defer func() { <-of.turns; done <- err; cancel() }()
+		defer func() { <-of.turns; <-of.own; done <- err; cancel() }()
 		_, err = guard(func() error { return sound("Raise of target "+of.Name, f(ctx)) })
 	})
 	slow := time.NewTimer(r.ttl / 3)

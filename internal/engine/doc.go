@@ -286,7 +286,7 @@
 //	give    an offer stands            the larger of 2 D and 2 s (handoff.Standing); commits wait for 1 s of it
 //	        handler after acceptance   twice the slowest answer since the third-last heartbeat, 50 ms to 0.5 s
 //	raise   the fault begins           T/3 after the tenure began
-//	        tenures are given up       T and T/3 later, if another worker has been well for so long
+//	        tenures are given up       T and T/3 later, if another worker has been well for so long and no raise has passed
 //	hold    stalled                    Config.StallAfter, or Acquire.StallAfter, and 50 ms without a sign
 //	        a lease is released        if its holder has stalled and was cut off: its lock delay after that
 //	        lingers                    0.5 s after its tenure has ended

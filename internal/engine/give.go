@@ -166,7 +166,11 @@ func (of *tenure) move(t *turn, r *row, w self) {
 	if g != nil && !g.wanted && of.offer.to != g.to.Incarnation { // an offer to another is withdrawn
 		of.give, g = nil, nil
 	}
-	switch handoff.Owner(g.agreed(), handoff.Giving{
+	terms := g.agreed()
+	if of.raise.waits { // nobody processes the shard, and the worker before has not consented: see raise.go
+		terms.Mode = rebalance.Eager
+	}
+	switch handoff.Owner(terms, handoff.Giving{
 		Wanted:  g.stands(),
 		Offered: of.offer.to != "" && (g == nil || of.offer.to == g.to.Incarnation), OfferedFor: t.now.Mono.Sub(of.offer.since),
 	}) {

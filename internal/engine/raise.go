@@ -19,7 +19,8 @@ import (
 //
 //	start → unraised → raised
 //	            |→ for a heartbeat interval: the fault begins; if raises failed, the seat names the target
-//	               → another worker has been well for raisePatience: the tenure is released, and this worker is away
+//	               → for raisePatience another worker has been well, and no raise has passed here: the tenure is released,
+//	                 and this worker is away
 //	               → a raise passes, or no other worker is well: back
 //
 // The shell makes the raises, and repeats them until they pass or the tenure ends. The engine decides what a tenure that
@@ -27,7 +28,8 @@ import (
 //
 // A target that is down for all workers must not move shards: every move costs a generation, and helps nobody. So a
 // worker that has seen the seat of another name a target raises the fences of a shard that it holds again, which changes
-// nothing, and finds out by that whether it could help.
+// nothing, and finds out by that whether it could help. A worker whose raises fail does the same, and gives nothing up while
+// some of its raises pass: then the cause is the shard, which would fail under any worker, or was a moment of the target.
 //
 // Called by shard.start for the kind of a start; by the spines: raised and unraised with what the shell reports, keep in
 // each step, says before each heartbeat; by a shard of a worker before it is claimed: from.
@@ -36,9 +38,10 @@ import (
 // both: the next owner raises the fences for its own generation.
 //
 // Invariant: the handler of a tenure is called before the fences are raised only if the shard was taken over by an
-// offer that was accepted: the former owner lives, and has consented.
+// offer that was accepted: the former owner lives, and has consented. An owner whose own handler waits for a raise makes no
+// offer (tenure.move): the owner before it has not consented, and no fence refuses its effects yet.
 // Invariant: a tenure is given up because of a raise only if another worker is well, so that no worker gives up a shard
-// for a target that fails for all.
+// for a target that fails for all, and only if no raise of this worker passes.
 // Invariant: a tenure that is given up because of a raise is no failed attempt.
 
 // A Raise is what has to be raised for a tenure, and when.
@@ -93,6 +96,7 @@ type raiser struct {
 	until   Instant // until then it tries no shard
 	able    Instant // since when another worker has been well, while this one has the fault; 0: none is
 	next    Instant // when to look again
+	passed  Instant // when all fences of a tenure were last raised, also by a check; 0: never
 	failing wall    // since when raises fail, for people; 0: they do not
 	beside  bool    // handlers run before their fences are raised
 
@@ -105,7 +109,10 @@ func newRaiser() raiser { return raiser{fault: fault{kind: event.Raising}} }
 // raised takes the report that the fences of a tenure are raised. s is its shard; nil: the tenure is over.
 func (f *raiser) raised(t *turn, s *shard, in Raised) {
 	if in.All {
-		f.broken, f.away, f.rests, f.check = false, false, 0, Tenure{}
+		f.broken, f.away, f.rests, f.passed = false, false, 0, t.now.Mono
+		if f.check == in.Tenure { // one that still fails is repeated by the shell: another check would be one more
+			f.check = Tenure{}
+		}
 	}
 	if f.next = t.now.Mono; s == nil {
 		return
@@ -197,13 +204,14 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 		}
 	case f.able == 0:
 		f.able = t.now.Mono
-	case t.now.Mono >= f.able.Add(raisePatience(t)):
+	case t.now.Mono >= max(f.able, f.passed).Add(raisePatience(t)):
 		gave = f.giveUp(t, l)
 	}
 	if f.check != (Tenure{}) && l.present(f.check) == nil {
 		f.check = Tenure{}
 	}
-	if f.check != (Tenure{}) || !f.broken && (f.on || !others.calls()) || f.asked > 0 && t.before(f.asked.Add(t.beat)) {
+	wanted := f.broken || f.on && failed || !f.on && others.calls()
+	if !wanted || f.check != (Tenure{}) || f.asked > 0 && t.before(f.asked.Add(t.beat)) {
 		return gave
 	}
 	for _, s := range l.all {
@@ -216,10 +224,11 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 	return gave
 }
 
-// giveUp ends the tenures whose raises have failed for raisePatience. windDown drains them.
+// giveUp ends the tenures that have waited for raisePatience, in which no raise has passed: also those that wait for their
+// turn, which would come late or never while raises hang. windDown drains them.
 func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
 	for _, s := range l.all {
-		if s.t == nil || s.t.raise.out != "" || !s.t.raise.failed || s.t.raise.stale || s.t.wind.draining ||
+		if s.t == nil || !s.t.raise.on || s.t.raise.out != "" || s.t.raise.stale || s.t.wind.draining ||
 			t.now.Mono < s.t.began.Add(t.beat+raisePatience(t)) {
 			continue
 		}
@@ -227,7 +236,8 @@ func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
 		s.t.raise.out, s.wake = protocol.Unraised+f.target, t.now.Mono
 		l.due = t.now.Mono
 	}
-	if gave {
+	// Without a tenure, only another trial shows that this worker can raise fences again.
+	if gave || f.broken && !f.away && l.held() == 0 {
 		f.broken, f.away = true, true
 		f.rests++
 		f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))

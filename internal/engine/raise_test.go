@@ -7,6 +7,19 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
+// TestCheckStandsUntilItPasses: a check whose raise does not pass stays the only one, although other fences are raised: the
+// shell repeats it, and each further one would be one more.
+func TestCheckStandsUntilItPasses(t *testing.T) {
+	f, first := newRaiser(), Tenure{Shard: "first", Generation: 1}
+	f.check = first
+	if f.raised(new(turn), nil, Raised{Tenure: Tenure{Shard: "other", Generation: 1}, All: true}); f.check != first {
+		t.Error("a raise of another shard has ended the check")
+	}
+	if f.raised(new(turn), nil, Raised{Tenure: first, All: true}); f.check != (Tenure{}) {
+		t.Error("the check has passed, and stands")
+	}
+}
+
 // TestHandOverRaisesFirst: the fences are raised beside the handler only if the owner has offered the shard and this worker
 // has taken it. If the owner has handed it over by itself, in whatever mode, its handler has ended already.
 func TestHandOverRaisesFirst(t *testing.T) {
