@@ -247,7 +247,10 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 	case f.able == 0:
 		f.able = t.now.Mono
 	case t.now.Mono >= f.able.Add(raisePatience(t)):
-		gave = f.giveUp(t, l)
+		// One that holds nothing finds out by a trial. It was away before, until the target was down for all.
+		if gave = f.giveUp(t, l); !gave && !f.away && l.held() == 0 {
+			f.leave(t)
+		}
 	}
 	if f.check != (Tenure{}) && l.present(f.check) == nil {
 		f.check = Tenure{}
@@ -277,11 +280,16 @@ func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
 		l.due = t.now.Mono
 	}
 	if gave {
-		f.broken, f.away = true, true
-		f.rests++
-		f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+		f.leave(t)
 	}
 	return gave
+}
+
+// leave leaves shards to others, for a while that is longer each time.
+func (f *raiser) leave(t *turn) {
+	f.broken, f.away = true, true
+	f.rests++
+	f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
 }
 
 // from returns from when this worker may claim a shard; 0: now. A worker that is away tries one shard after each rest, if
@@ -327,18 +335,20 @@ func (f *fleet) allRaised(w lease.Wish) bool {
 		!slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Raised != w.Number })
 }
 
-// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers.
+// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers, until it
+// finds one.
 func (f *fleet) able(t *turn) bool {
 	if f.watching() {
 		return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) })
 	}
-	able := false
 	for _, inc := range f.watch.plan.Watchers {
 		f.owners.look(t, inc, t.beat)
 		of := f.owners.find(inc) // as last read, also while it is read again
-		able = able || of != nil && of.state == alive && fit(of.seat)
+		if of != nil && of.state == alive && fit(of.seat) {
+			return true
+		}
 	}
-	return able
+	return false
 }
 
 // calls reports whether another worker cannot raise a fence, as far as this one lists the seats.
