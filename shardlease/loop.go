@@ -239,7 +239,7 @@ func (r *run) carryOut(o engine.Output) {
 		r.begin(o)
 	case engine.RaiseAgain:
 		if e := r.episode[o.Tenure]; e != nil {
-			r.raiser.again(e.tenure)
+			r.raiser.again(e.tenure, o.Round)
 		}
 	case engine.Drain:
 		if e := r.episode[o.Tenure]; e != nil {

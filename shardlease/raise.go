@@ -26,6 +26,8 @@ import (
 // a raising event, and its seat names the target. If another worker is well, and no raise passes here, the worker then gives
 // the shards up that wait for one; that is no failed attempt. A target that fails for all workers moves no shard, and neither
 // does a raise that fails for one shard alone.
+//
+// A system that was restored from a backup has earlier fences: [Supervisor.Raise] raises them again.
 type Target struct {
 	// Name identifies the system to people, and is part of the seat while its fence is not raised. At most 64 bytes.
 	// Required.
@@ -120,21 +122,21 @@ func (r *raiser) open(t *Tenure, how engine.Raise) bool {
 		r.inbox.put(arrival{input: engine.Raised{Tenure: t.id(), All: len(beside) == 0}})
 	}
 	if opened && len(beside) > 0 {
-		r.do(func() { r.raiseBeside(t, beside) })
+		r.do(func() { r.raiseBeside(t, beside, 0) })
 	}
 	return opened
 }
 
 // raiseBeside raises fences while the handler runs.
-func (r *raiser) raiseBeside(t *Tenure, targets []raising) {
+func (r *raiser) raiseBeside(t *Tenure, targets []raising, round int) {
 	if r.raise(t.hard, t, targets) {
-		r.inbox.put(arrival{input: engine.Raised{Tenure: t.id(), All: true}})
+		r.inbox.put(arrival{input: engine.Raised{Tenure: t.id(), All: true, Round: round}})
 	}
 }
 
 // again raises all fences of a tenure once more.
-func (r *raiser) again(t *Tenure) {
-	r.do(func() { r.raiseBeside(t, slices.Concat(r.first, r.beside)) })
+func (r *raiser) again(t *Tenure, round int) {
+	r.do(func() { r.raiseBeside(t, slices.Concat(r.first, r.beside), round) })
 }
 
 // raise raises the fences of a tenure in these targets, side by side, and reports whether they are raised: false if ctx

@@ -313,6 +313,30 @@ func TestTargetDownForOne(t *testing.T) {
 	}
 }
 
+// TestTargetDownForOneThenForAll: a worker has given its shards up because it alone could not raise a fence. Then no worker
+// can, while an operator lets nothing move. When all can again, that worker gets its share.
+func TestTargetDownForOneThenForAll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newSink(200 * time.Millisecond)
+		s := newStage(t, 8)
+		for _, name := range []string{"a", "b"} {
+			s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager}), nil)
+			k.set("b", true)
+			time.Sleep(10 * time.Second)
+		}
+		s.within(time.Minute, "a runs everything", func() bool { return s.running()["a"] == 8 })
+		must(t, s.operator().Pause(t.Context(), 0, "to see"))
+		time.Sleep(5 * time.Second)
+		k.set("*", true)
+		time.Sleep(3 * time.Minute)
+		k.set("b", false)
+		k.set("*", false)
+		time.Sleep(5 * time.Second)
+		must(t, s.operator().Lift(t.Context(), lease.WishPause, ""))
+		s.within(10*time.Minute, "b gets its share", func() bool { n := s.running(); return n["a"] == 4 && n["b"] == 4 })
+	})
+}
+
 // TestTargetDownForOneOfMany: in a large fleet, a worker that does not list the seats reads those of the watchers before it
 // gives up shards whose fences it alone cannot raise.
 func TestTargetDownForOneOfMany(t *testing.T) {

@@ -111,6 +111,14 @@ func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Du
 	return s.steer(ctx, lease.Wish{Kind: lease.WishPin, Subject: shard, To: worker, Why: why}, lasts)
 }
 
+// Raise makes every worker or session of the group raise the fences of all that it holds again, at the present
+// generations ([Config.Targets]): because a sink was restored from a backup, with the fences that it had then. Handlers run
+// meanwhile. In a group of workers the wish ends when all of them say on their seats that they have done so. In a group of
+// sessions it ends after lasts, or when it is lifted; inspect shows which sessions have done so.
+func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) error {
+	return s.wish(ctx, lease.Wish{Kind: lease.WishRaise, Why: why}, lasts)
+}
+
 // Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
 // and for a pause it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for
 // example because it has ended by itself.
@@ -190,7 +198,14 @@ func (s Supervisor) wish(ctx context.Context, w lease.Wish, lasts time.Duration)
 		w.Until = time.Now().Add(lasts)
 	}
 	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
-		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), w), nil
+		next := w
+		if w.Kind == lease.WishRaise {
+			next.Number = time.Now().UnixMilli()
+			for _, old := range list {
+				next.Number = max(next.Number, old.Number+1)
+			}
+		}
+		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), next), nil
 	})
 }
 

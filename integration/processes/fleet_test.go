@@ -90,32 +90,41 @@ func (f *fleet) stalled(late time.Duration) {
 func (f *fleet) enter(slot int) *process {
 	f.Helper()
 	p := &process{name: fmt.Sprintf("w%d.%d", slot, len(f.started)), slot: slot, born: time.Now(), done: make(chan struct{})}
-	ordersText, err := json.Marshal(orders{
+	var reports *os.File
+	p.cmd, p.life, reports = spawn(f.T, "TestProcessWorker", workerEnv, orders{
 		Process: p.name, Name: fmt.Sprintf("w%d", slot), Endpoint: f.proxy.URL + "/" + p.name, Table: f.table,
 		Register: f.register.address(), Shards: f.shards, Mode: []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[len(f.started)%2],
 		Pause: f.pause, Commit: f.commit, Buckets: f.buckets, Deathwatch: f.deathwatch,
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	reports, theirs, err := os.Pipe()
-	if err != nil {
-		f.Fatal(err)
-	}
-	p.cmd = exec.Command(os.Args[0], "-test.run=^TestProcessWorker$", "-test.timeout=0", "-process.ttl="+leaseTime().String())
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(ordersText))
-	p.cmd.ExtraFiles = []*os.File{theirs}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = &p.errors, &p.errors, leash()
-	if p.life, err = p.cmd.StdinPipe(); err != nil {
-		f.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		f.Fatal(err)
-	}
-	_ = theirs.Close()
+	}, &p.errors)
 	f.slots[slot], f.started = p, append(f.started, p)
 	f.watching.Go(func() { f.read(p, reports) })
 	return p
+}
+
+// spawn starts a process of this test binary. Its main function is a test that finds its orders, as JSON, in a variable of
+// the environment. The process ends when its standard input ends, and writes its reports to file 3.
+func spawn(t testing.TB, main, variable string, orders any, out io.Writer) (cmd *exec.Cmd, life io.WriteCloser, reports *os.File) {
+	t.Helper()
+	text, err := json.Marshal(orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command(os.Args[0], "-test.run=^"+main+"$", "-test.timeout=0", "-process.ttl="+leaseTime().String())
+	cmd.Env = append(os.Environ(), variable+"="+string(text))
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, leash()
+	if life, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	return cmd, life, reports
 }
 
 // read passes the reports of a process to the journal until the process is dead, and fails the test if

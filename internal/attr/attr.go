@@ -66,6 +66,7 @@ const (
 	Address     = "address"
 	Waits       = "waits" // a set: since, lease, task; tabs between
 	WaitsLeft   = "waitsLeft"
+	Raised      = "raised"
 
 	Revision = "revision" // of seats too
 	Pages    = "pages"
@@ -79,11 +80,12 @@ const (
 	Unplaced = "unplaced"
 	Examples = "examples"
 	Shards   = "shards"
+	Raise    = "raise"
 	Tick     = "tick"
 	Late     = "late"
 	Sessions = "sessions"
 
-	Wishes = "wishes" // a set: kind, subject, to, until, by, why; tabs between
+	Wishes = "wishes" // a set: kind, with numbers after colons, subject, to, until, by, why; tabs between
 )
 
 // Format is the version of the format. It changes only when older readers would misread a record,

@@ -99,5 +99,7 @@ func (c *common) hash(parts ...any) uint64 {
 		reflect.TypeFor[Instant](): int64(t.now.Mono), reflect.TypeFor[wall](): t.now.Wall.UnixNano(),
 		reflect.TypeFor[order](): int64(t.step), reflect.TypeFor[serial](): int64(t.reads),
 	}
-	return digest.Of(now, int64(Never), append(parts, t.wake, c.shards, c.leave, c.confirms)...)
+	r := &c.raiser // without what only reports need
+	return digest.Of(now, int64(Never), append(parts, t.wake, c.shards, c.leave, c.confirms,
+		r.on, r.target, r.broken, r.away, r.rests, r.until, r.able, r.next, r.failing > 0, r.beside, r.wish, r.known, r.obeyed, r.check, r.asked)...)
 }

@@ -314,8 +314,8 @@
 //	                             that records it, and give.go or take.go, which choose it; overtaken and landed (hold.go)
 //	a wish                       lease.WishKinds and Names; a method of Supervisor and a command; internal/layout, which reads the
 //	                             wishes that stand. A wish reaches workers only through a plan: the planner takes it into
-//	                             account, and the others see targets. Two kinds have another way: "look" (heed,
-//	                             watch.go) and, among sessions, "move" (move.go)
+//	                             account, and the others see targets. Three kinds have another way: "look" (heed,
+//	                             watch.go), "raise" (the plan names its number, raise.go) and, among sessions, "move" (move.go)
 //	a warning                    a Code of package inspect, its place in Codes, and a section of docs/operations.md
 //	a new part                   a field of Engine or fleet; its call in take or live; what loseSeat drops of it; Clone and
 //	                             Hash in copy.go

@@ -149,6 +149,7 @@ func (e *Engine) live() {
 		e.shards.tendAll(t)
 	}
 	e.faults.silent.keep(t, e.shards.all)
+	e.raiser.obey(t, e.watch.plan.Raise)
 	if e.seat.phase == seated && e.raiser.keep(t, &e.shards, &e.fleet) {
 		e.decline()
 	}
@@ -207,7 +208,7 @@ func (e *Engine) says() lease.Says {
 	}
 	says := lease.Says{ // Freed counts the changes of the news
 		Leaving: e.leave.on, Freed: e.news.count, Revision: e.follow.revision, Missing: e.follow.missing,
-		Health: health, Wants: e.shards.wants(), Address: e.seat.address(t),
+		Health: health, Wants: e.shards.wants(), Address: e.seat.address(t), Raised: e.raiser.saysRaised(t),
 	}
 	says.News, says.NewsLeft = e.news.says()
 	return says
@@ -504,7 +505,8 @@ func (e *Engine) keepPlanning() {
 	}
 	if e.first() {
 		e.moves.keep(t, e.seat.me, e.watch.wishes, &e.shards)
-		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(i int) bool { return e.watch.unread(t, i) }, e.shards.arrived)
+		e.wishes.keep(t, e.watch.wishes, t.now.Wall, func(i int) bool { return e.watch.unread(t, i) },
+			func(w lease.Wish) bool { return e.shards.arrived(w) || e.allRaised(w) })
 	}
 	switch {
 	// Nothing shows yet which shards there are: read the rows once, and wait for the source.

@@ -9,7 +9,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// How a session learns that an operator has released a lease that the session holds, or moves it (move.go).
+// How a session learns that an operator has released a lease that the session holds, moves it (move.go), or wants all fences
+// raised again (raise.go).
 //
 //	holds a lease → the wishes are read in each heartbeat interval → the rows that new wishes name are read
 //	              → a wish has ended, and was known for a minute → swap of the wishes without it
@@ -69,6 +70,16 @@ func (d *heed) settled(t *turn, in Settled) {
 	if d.removal.settled(t, in) {
 		d.next = t.now.Mono
 	}
+}
+
+// raise returns the number of the wish that stands to raise all fences again; 0: none does, or the session holds nothing and
+// so does not know.
+func (d *heed) raise(t *turn, holds bool) int64 {
+	at := slices.IndexFunc(d.now.List, func(w lease.Wish) bool { return w.Kind == lease.WishRaise && w.Stands(t.now.Wall) })
+	if at < 0 || !holds {
+		return 0
+	}
+	return d.now.List[at].Number
 }
 
 // got takes the wishes, and returns the leases whose rows commands have changed, as the new wishes say: none if the

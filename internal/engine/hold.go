@@ -160,7 +160,7 @@ func (s *shard) start(t *turn) {
 		s.at(t, now.Add(within.stall))
 	}
 	how := raises(t, at.Last)
-	s.t.raise = raising{on: how != RaiseNothing, waits: how == RaiseFirst || t.cfg.Before}
+	s.t.raise = raising{on: how != RaiseNothing, waits: how == RaiseFirst || t.cfg.Before, step: t.step, since: now}
 	t.do(Start{
 		Tenure: s.t.id(&s.row), Raise: how, Acquire: caller, Hold: hold, Shard: s.describe(), Checkpoint: at.Checkpoint, Attempt: at.Attempts(),
 		Transfer: at.Last,

@@ -185,10 +185,11 @@ type (
 	}
 
 	// Raised: the targets of a tenure that have to be raised before its handler are, and the handler is called. All: every
-	// target is raised.
+	// target is raised. Round is that of the RaiseAgain which it answers; 0: it answers the Start.
 	Raised struct {
 		Tenure Tenure
 		All    bool
+		Round  int
 	}
 
 	// Unraised: a raise for a tenure has failed, or has not answered for a heartbeat interval. The shell reports the first
@@ -336,7 +337,10 @@ type (
 	}
 
 	// RaiseAgain: raise the fences of a tenure once more, whose handler runs. It is answered like the raises of a Start.
-	RaiseAgain struct{ Tenure Tenure }
+	RaiseAgain struct {
+		Tenure Tenure
+		Round  int
+	}
 
 	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set. With Waits, it is no
 	// answer yet: the Try waits on, and this is what to tell its caller if the caller stops waiting.

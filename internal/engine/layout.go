@@ -169,6 +169,11 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 	}
 	// The finding is stored when the revision is completed.
 	found = lease.Finding{Members: int64(len(staying(l.Seats))), Shards: int64(len(l.To)), Watchers: l.watchers()}
+	for _, w := range l.Wishes {
+		if w.Kind == lease.WishRaise {
+			found.Raise = w.Number
+		}
+	}
 	for i, to := range l.To {
 		name, owner := l.View.Shards[i].Name, l.View.Shards[i].Owner
 		if !l.Placed(i) {

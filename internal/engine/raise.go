@@ -26,13 +26,20 @@ import (
 // The shell makes the raises, and repeats them until they pass or the tenure ends. The engine decides what a tenure that
 // is not raised means for the worker: whether the next plan should give it nothing, and whether the tenure stays.
 //
+// An operator may wish that all fences be raised again, because a sink was restored from a backup with its earlier fences.
+// In a group of workers the wish arrives with the plan, and in one of sessions with the wishes that they read.
+//
+//	raised → the wish is known → unraised, while the handler runs → raised: the seat says so
+//
+// The first watcher removes the wish when all seats say so. A tenure that begins later raises its fences at its start.
+//
 // A target that is down for all workers must not move shards: every move costs a generation, and helps nobody. So a
 // worker that has seen the seat of another name a target raises the fences of a shard that it holds again, which changes
 // nothing, and finds out by that whether it could help. A worker whose raises fail does the same, and gives nothing up while
 // some of its raises pass: then the cause is the shard, which would fail under any worker, or was a moment of the target.
 //
-// Called by shard.start for the kind of a start; by the spines: raised and unraised with what the shell reports, keep in
-// each step, says before each heartbeat; by a shard of a worker before it is claimed: from.
+// Called by shard.start for the kind of a start; by the spines: raised and unraised with what the shell reports, obey and
+// keep in each step, says before each heartbeat; by a shard of a worker before it is claimed: from.
 //
 // Nothing is written here. The seat says what fails with a heartbeat, and the release is one of give.go. A crash forgets
 // both: the next owner raises the fences for its own generation.
@@ -43,6 +50,8 @@ import (
 // Invariant: a tenure is given up because of a raise only if another worker is well, so that no worker gives up a shard
 // for a target that fails for all, and only if no raise of this worker passes.
 // Invariant: a tenure that is given up because of a raise is no failed attempt.
+// Invariant: a seat says that a wish is obeyed only if a raise that began after the wish was known has passed for each tenure
+// that it has.
 
 // A Raise is what has to be raised for a tenure, and when.
 type Raise uint8
@@ -61,11 +70,14 @@ var errUnraised = errors.New("the fences of these shards are not raised yet: the
 
 // A raising is how far the fences of one tenure are raised.
 type raising struct {
-	on     bool   // not all are
-	waits  bool   // the handler is not called before they are
-	failed bool   // a raise has failed, or has not answered for a heartbeat interval
-	stale  bool   // a target has a higher fence: no worker could raise it for this shard
-	out    string // why the tenure is given up; empty: it is not
+	on     bool    // not all are
+	waits  bool    // the handler is not called before they are
+	failed bool    // a raise has failed, or has not answered for a heartbeat interval
+	stale  bool    // a target has a higher fence: no worker could raise it for this shard
+	step   order   // in which the raises began
+	since  Instant // when that was
+	round  int     // how often they have begun again
+	out    string  // why the tenure is given up; empty: it is not
 }
 
 // raises returns how the fences of a new tenure are raised. last is how the shard has changed hands.
@@ -100,11 +112,44 @@ type raiser struct {
 	failing wall    // since when raises fail, for people; 0: they do not
 	beside  bool    // handlers run before their fences are raised
 
+	wish   int64 // the number of the wish to raise all fences again that stands; 0: none does
+	known  order // the step in which it became known
+	obeyed int64 // the number of that wish, if no tenure waits for a raise; otherwise 0
+
 	check Tenure  // the tenure whose fences are raised again; zero: none
 	asked Instant // when that was last asked for
 }
 
 func newRaiser() raiser { return raiser{fault: fault{kind: event.Raising}} }
+
+// obey takes the number of the wish to raise all fences again; 0: none stands.
+func (f *raiser) obey(t *turn, number int64) {
+	if number != f.wish {
+		f.wish, f.known, f.obeyed, f.next = number, t.step, 0, t.now.Mono
+	}
+}
+
+// repeat begins the raises again of each tenure whose raises began before the wish was known. One that waits for these raises
+// has its turn when they have passed.
+func (f *raiser) repeat(t *turn, l *shards) {
+	if f.wish == 0 || f.obeyed == f.wish {
+		return
+	}
+	f.obeyed = f.wish
+	for _, s := range l.all {
+		if s.t == nil || s.t.wind.over() {
+			continue
+		}
+		of := &s.t.raise
+		if !of.on && of.step < f.known {
+			*of = raising{on: true, step: t.step, since: t.now.Mono, round: of.round + 1}
+			t.do(RaiseAgain{Tenure: s.t.id(&s.row), Round: of.round})
+		}
+		if of.on {
+			f.obeyed = 0
+		}
+	}
+}
 
 // raised takes the report that the fences of a tenure are raised. s is its shard; nil: the tenure is over.
 func (f *raiser) raised(t *turn, s *shard, in Raised) {
@@ -118,6 +163,9 @@ func (f *raiser) raised(t *turn, s *shard, in Raised) {
 		return
 	}
 	of := &s.t.raise
+	if in.Round != of.round { // the raises have begun again since
+		return
+	}
 	if of.waits { // only now the handler can show progress
 		s.t.marks.pulse = t.now.Mono
 	}
@@ -154,17 +202,18 @@ func (f *raiser) keep(t *turn, l *shards, others helper) (gave bool) {
 		return false
 	}
 	f.next = t.now.Mono.Add(t.beat)
+	f.repeat(t, l)
 	first, failed := Never, f.broken
 	f.beside = false
 	n := f.concerns(l.all, func(s *shard) bool {
 		if s.t == nil || !s.t.raise.on {
 			return false
 		}
-		if at := s.t.began.Add(t.beat); t.now.Mono < at {
+		if at := s.t.raise.since.Add(t.beat); t.now.Mono < at {
 			f.next = min(f.next, at)
 			return false
 		}
-		first, failed = min(first, s.t.began), failed || s.t.raise.failed
+		first, failed = min(first, s.t.raise.since), failed || s.t.raise.failed
 		f.beside = f.beside || !s.t.raise.waits
 		return true
 	})
@@ -217,7 +266,7 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 	for _, s := range l.all {
 		if s.t != nil && !s.t.raise.on && !s.t.wind.draining && !s.t.wind.over() {
 			f.check, f.asked = s.t.id(&s.row), t.now.Mono
-			t.do(RaiseAgain{Tenure: f.check})
+			t.do(RaiseAgain{Tenure: f.check, Round: s.t.raise.round})
 			break
 		}
 	}
@@ -229,7 +278,7 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
 	for _, s := range l.all {
 		if s.t == nil || !s.t.raise.on || s.t.raise.out != "" || s.t.raise.stale || s.t.wind.draining ||
-			t.now.Mono < s.t.began.Add(t.beat+raisePatience(t)) {
+			t.now.Mono < s.t.raise.since.Add(t.beat+raisePatience(t)) {
 			continue
 		}
 		gave = true
@@ -238,11 +287,16 @@ func (f *raiser) giveUp(t *turn, l *shards) (gave bool) {
 	}
 	// Without a tenure, only another trial shows that this worker can raise fences again.
 	if gave || f.broken && !f.away && l.held() == 0 {
-		f.broken, f.away = true, true
-		f.rests++
-		f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
+		f.leave(t)
 	}
 	return gave
+}
+
+// leave leaves shards to others, for a while that is longer each time.
+func (f *raiser) leave(t *turn) {
+	f.broken, f.away = true, true
+	f.rests++
+	f.until = t.now.Mono.Add(t.jitter(backoff(f.rests, min(t.cfg.TTL, longestIllness), longestIllness)))
 }
 
 // from returns from when this worker may claim a shard; 0: now. A worker that is away tries one shard after each rest, if
@@ -262,6 +316,14 @@ func (f *raiser) from(t *turn, l *shards) Instant {
 // declines reports whether this worker leaves all shards that it does not hold to others at present.
 func (f *raiser) declines(t *turn) bool { return f.away && t.now.Mono < f.until }
 
+// saysRaised returns the number of the wish to raise all fences again that this worker has obeyed.
+func (f *raiser) saysRaised(t *turn) int64 {
+	if !t.cfg.Targets { // there is nothing to raise
+		return f.wish
+	}
+	return f.obeyed
+}
+
 // says adds to what the seat says of the health of this worker, unless it is unwell for another reason.
 func (f *raiser) says(t *turn, says *lease.Health) {
 	if !f.on || f.failing == 0 || says.Unwell != "" {
@@ -273,18 +335,27 @@ func (f *raiser) says(t *turn, says *lease.Health) {
 	}
 }
 
-// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers.
+// allRaised reports whether w is a wish to raise all fences again, and all workers say that they have obeyed it. A worker that
+// takes a seat afterwards raises what it claims.
+func (f *fleet) allRaised(w lease.Wish) bool {
+	return w.Kind == lease.WishRaise && w.Number > 0 && f.watch.plan.Raise == w.Number && f.peers.seen > 0 &&
+		!slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Raised != w.Number })
+}
+
+// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers, until it
+// finds one.
 func (f *fleet) able(t *turn) bool {
 	if f.watching() {
 		return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) })
 	}
-	able := false
 	for _, inc := range f.watch.plan.Watchers {
 		f.owners.look(t, inc, t.beat)
 		of := f.owners.find(inc) // as last read, also while it is read again
-		able = able || of != nil && of.state == alive && fit(of.seat)
+		if of != nil && of.state == alive && fit(of.seat) {
+			return true
+		}
 	}
-	return able
+	return false
 }
 
 // calls reports whether another worker cannot raise a fence, as far as this one lists the seats.

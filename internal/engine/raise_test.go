@@ -43,3 +43,14 @@ func TestHandOverRaisesFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerToEarlierRaises: when the raises of a tenure have begun again, because an operator wants it, an answer to
+// earlier ones does not end them.
+func TestAnswerToEarlierRaises(t *testing.T) {
+	f, s := newRaiser(), &shard{t: &tenure{raise: raising{on: true, round: 2}}}
+	for _, round := range []int{0, 1, 2} {
+		if f.raised(&turn{}, s, Raised{All: true, Round: round}); s.t.raise.on != (round < 2) {
+			t.Errorf("after the answer to round %d: %+v", round, s.t.raise)
+		}
+	}
+}

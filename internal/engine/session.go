@@ -132,12 +132,13 @@ func (e *Session) live() {
 	if e.leave.keep(t, &e.seat) {
 		e.leave.finish(t, &e.seat, &e.shards)
 	}
+	e.raiser.obey(t, e.heed.raise(t, e.shards.held() > 0))
 	if e.seat.phase == seated {
 		e.raiser.keep(t, &e.shards, nil)
 	}
 	e.faults.silent.keep(t, e.shards.all)
 	// Nothing on the seat of a session is urgent, so no heartbeat is sent early.
-	says := lease.Says{Leaving: e.leave.on, Address: e.seat.address(t), Health: e.faults.silent.says()}
+	says := lease.Says{Leaving: e.leave.on, Address: e.seat.address(t), Health: e.faults.silent.says(), Raised: e.raiser.saysRaised(t)}
 	e.raiser.says(t, &says.Health)
 	if e.seat.speaks(t, Never) {
 		says.Waits, says.WaitsLeft = e.contention.oldest()

@@ -81,7 +81,8 @@ const (
 	CodePlanStale Code = "plan-stale"
 	// CodeAlone: only one worker lives and does not leave. Info.
 	CodeAlone Code = "alone"
-	// CodeWish: a wish of an operator stands. Info.
+	// CodeWish: a wish of an operator stands. Info; a warning while a worker, or a session that holds a lease, has not raised
+	// its fences again although an operator wants it.
 	CodeWish Code = "wish"
 )
 
@@ -130,6 +131,7 @@ func (f *findings) fleet() {
 	f.group()
 	f.steering()
 	f.wishes()
+	f.raises()
 	for i := range f.Shards {
 		f.shard(&f.Shards[i])
 	}

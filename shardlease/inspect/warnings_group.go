@@ -241,7 +241,7 @@ func (f *findings) steering() {
 func (f *findings) wishes() {
 	for _, w := range f.Wishes {
 		_, to, known := w.Kind.Names()
-		if !known || !w.Stands(f.At) {
+		if !known || w.Kind == lease.WishRaise || !w.Stands(f.At) {
 			continue
 		}
 		lift := "lift " + string(w.Kind)
@@ -259,6 +259,35 @@ func (f *findings) wishes() {
 		f.warn(CodeWish, slog.LevelInfo, w.Subject, fmt.Sprintf("an operator's wish stands%s: %s.", absent, w),
 			fmt.Sprintf("If nobody needs it any more, `shardlease %s` ends it.", lift))
 	}
+}
+
+// raises reports how far a wish is carried out that all fences be raised again. A session that holds no lease does not
+// read the wishes.
+func (f *findings) raises() {
+	at := slices.IndexFunc(f.Wishes, func(w lease.Wish) bool { return w.Kind == lease.WishRaise && w.Stands(f.At) })
+	if at < 0 {
+		return
+	}
+	w, not, all := f.Wishes[at], []string(nil), 0
+	for _, of := range f.alive {
+		if f.Sessions && of.Held == 0 {
+			continue
+		}
+		if all++; of.Seat.Raised != w.Number {
+			not = append(not, of.Seat.Name)
+		}
+	}
+	const lift = "`shardlease lift raise` ends the wish"
+	if len(not) > 0 {
+		f.warn(CodeWish, slog.LevelWarn, "", fmt.Sprintf("an operator's wish stands: %s: %d of %s have not raised their fences again, such as %q.", w, len(not), many(all, f.noun()), not[:min(3, len(not))]),
+			"Wait for two heartbeats; `shardlease workers` shows whose fences cannot be raised, and an earlier version never raises them again. "+lift+".")
+		return
+	}
+	text, do := "all fences are raised again", "A worker removes the wish in a moment; "+lift+", too."
+	if f.Sessions {
+		do = "Nobody else removes it: " + lift + "."
+	}
+	f.warn(CodeWish, slog.LevelInfo, "", fmt.Sprintf("an operator's wish stands: %s: %s.", w, text), do)
 }
 
 // roomless returns for how many shards no worker has room. Nothing has checked the number in the plan, which somebody

@@ -21,6 +21,7 @@ func (f *findings) idle() string {
 // may have no holder, a holder need not commit, and sessions may have different lease times.
 func (f *findings) sessions() {
 	f.usurped()
+	f.raises()
 	for i := range f.Shards {
 		of := &f.Shards[i]
 		switch of.State {

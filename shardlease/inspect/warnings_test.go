@@ -365,6 +365,33 @@ func TestEveryWishHasAWarning(t *testing.T) {
 	}
 }
 
+// TestFencesToBeRaisedAgain: check names the workers that have not raised their fences again, and then those sessions that
+// hold a lease.
+func TestFencesToBeRaisedAgain(t *testing.T) {
+	wish := []lease.Wish{{Kind: lease.WishRaise, By: "ann", Number: 7}}
+	of := settled(t)
+	of.wishes = wish
+	of.seats["a"].Raised, of.seats["b"].Raised = 7, 6
+	if got := warned(of.look(), inspect.CodeWish); len(got) != 1 || got[0].Level != warning || !strings.Contains(got[0].Text, `1 of 2 workers have not raised their fences again, such as ["b"]`) {
+		t.Errorf("%v", got)
+	}
+	of.seats["b"].Raised = 7
+	if got := warned(of.look(), inspect.CodeWish); len(got) != 1 || got[0].Level != info {
+		t.Errorf("all have: %v", got)
+	}
+	of = locks(t, 0)
+	of.wishes = wish
+	of.seats["a"].Raised = 7
+	delete(of.rows, "deploy")
+	if got := warned(of.look(), inspect.CodeWish); len(got) != 1 || got[0].Level != info || !strings.Contains(got[0].Do, "`shardlease lift raise`") {
+		t.Errorf("the session that holds a lease has: %v", got)
+	}
+	of.seats["a"].Raised = 0
+	if got := warned(of.look(), inspect.CodeWish); len(got) != 1 || got[0].Level != warning || !strings.Contains(got[0].Text, `1 of 1 session`) {
+		t.Errorf("a session has not: %v", got)
+	}
+}
+
 // TestStoriesHaveAllCodes: no warning is without a test, and none without a code of its own. Codes has all of them:
 // Warnings sorts by it.
 func TestStoriesHaveAllCodes(t *testing.T) {

@@ -182,7 +182,7 @@
 //   - news: what a worker reports about shards on its seat: finished, removed, declined.
 //   - unwell: three failures in a row under this worker, of different shards or of shards that
 //     make progress under others; or its reads of the table fail.
-//   - wish: what an operator wants of the next plan: cordon, drain, pause, pin, move.
+//   - wish: what an operator wants of the next plan: cordon, drain, pause, pin, move; or to raise all fences again.
 //   - move, handoff: the planned change of hands between two live workers.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, usually no gap).
 //   - terms: mode, drain time, what follows the drain time, and preparation time of one move;

@@ -55,6 +55,7 @@ type Finding struct {
 	Unplaced int64    // how many shards no worker has room for
 	Examples []string // the names of some unplaced shards, sorted
 	Shards   int64    // how many names of shards are known
+	Raise    int64    // the Number of the wish that stands that all fences be raised again; 0: none does
 }
 
 // The limits of a plan. Every worker reads the plan with every heartbeat, and a consistent read
@@ -114,8 +115,8 @@ func (f Finding) Fit() Finding {
 
 func (f Finding) validate() error {
 	errs := []error{validText("inputs", f.Inputs, MaxID)}
-	if min(f.Members, f.Unplaced, f.Shards) < 0 {
-		errs = append(errs, invalid("members, unplaced and shards", "must not be negative"))
+	if min(f.Members, f.Unplaced, f.Shards, f.Raise) < 0 {
+		errs = append(errs, invalid("members, unplaced, shards and raise", "must not be negative"))
 	}
 	if n := len(f.Watchers); n > MaxWatchers {
 		errs = append(errs, tooMany("watchers", n, MaxWatchers))
@@ -206,6 +207,7 @@ func (p Plan) encode(put func(string, any)) {
 	put(attr.Unplaced, p.Unplaced)
 	put(attr.Examples, p.Examples)
 	put(attr.Shards, p.Shards)
+	put(attr.Raise, p.Raise)
 	put(attr.Tick, p.Tick)
 	put(attr.Late, p.Late)
 	put(attr.Sessions, p.Sessions)
@@ -219,7 +221,7 @@ func (in *reader) plan(key Key) Plan {
 		Finding: Finding{
 			Inputs: in.text(attr.Inputs), Members: in.number(attr.Members),
 			Unplaced: in.number(attr.Unplaced), Examples: in.set(attr.Examples),
-			Shards: in.number(attr.Shards),
+			Shards: in.number(attr.Shards), Raise: in.number(attr.Raise),
 		},
 		Tick: in.number(attr.Tick), Late: in.flag(attr.Late), At: in.time(attr.At), Sessions: in.flag(attr.Sessions),
 	}

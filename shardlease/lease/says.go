@@ -37,6 +37,9 @@ type Says struct {
 	// Waits are the leases by name for which a session waits: those with the oldest waits for which a seat has room.
 	Waits     []Wait
 	WaitsLeft int64 // how many other leases the session waits for
+	// Raised is the Number of the wish that stands that all fences be raised again, as soon as this worker has done so
+	// for all that it held; 0: it has not, or no such wish stands.
+	Raised int64
 }
 
 // A News is something that happened to one shard under one worker.
@@ -115,8 +118,8 @@ func (n News) validate() error {
 
 func (s Says) validate() error {
 	errs := []error{s.validateWants(), s.validateNews(), s.validateWaits(), validText("unwell", s.Health.Unwell, MaxName), validText("address", s.Address, MaxName)}
-	if min(s.Freed, s.Revision, s.Missing, s.NewsLeft, s.Health.Silent, s.WaitsLeft) < 0 {
-		errs = append(errs, invalid("freed, revision, missing, news left, silent and waits left", "must not be negative"))
+	if min(s.Freed, s.Revision, s.Missing, s.NewsLeft, s.Health.Silent, s.WaitsLeft, s.Raised) < 0 {
+		errs = append(errs, invalid("freed, revision, missing, news left, silent, waits left and raised", "must not be negative"))
 	}
 	return errors.Join(errs...)
 }
@@ -175,6 +178,7 @@ func (s Says) encode(put func(string, any)) {
 	put(attr.Address, s.Address)
 	put(attr.Waits, texts(s.Waits))
 	put(attr.WaitsLeft, s.WaitsLeft)
+	put(attr.Raised, s.Raised)
 }
 
 func texts[T fmt.Stringer](list []T) []string {
@@ -196,6 +200,7 @@ func (in *reader) says() Says {
 			Silent: in.number(attr.Silent), SilentSince: in.time(attr.SilentSince), NoSource: in.flag(attr.NoSource),
 		},
 		Address: in.text(attr.Address), Waits: in.waits(), WaitsLeft: in.number(attr.WaitsLeft),
+		Raised: in.number(attr.Raised),
 	}
 }
 

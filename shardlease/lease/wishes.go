@@ -38,6 +38,8 @@ type Wish struct {
 	// this generation, which the operator has seen. Then the lease is reserved for To for as long as Lasts.
 	Generation int64
 	Lasts      time.Duration // in whole milliseconds, up to a day
+	// Number tells a wish of the kind "raise" from earlier ones: it grows. It is 0 in a wish of any other kind.
+	Number int64
 }
 
 // A WishKind is what an operator wants. A kind that this version does not know was written by a
@@ -51,6 +53,10 @@ const (
 	WishPin    WishKind = "pin"    // the shard Subject belongs to the worker named To
 	WishMove   WishKind = "move"   // the shard Subject moves to the worker or session named To; then the wish ends
 
+	// Every worker and session raises the fences of all that it holds again (Config.Targets); there is no subject. In a group of
+	// workers the wish ends when all have done so.
+	WishRaise WishKind = "raise"
+
 	// Workers read the row of the shard Subject, because a command has changed it. Supervisors make this
 	// wish, and show it to nobody.
 	wishLook WishKind = "look"
@@ -58,7 +64,7 @@ const (
 
 // WishKinds returns the kinds of wish that operators make. If two wishes for one worker differ, the later kind prevails.
 func WishKinds() []WishKind {
-	return []WishKind{WishPause, WishMove, WishPin, WishCordon, WishDrain}
+	return []WishKind{WishRaise, WishPause, WishMove, WishPin, WishCordon, WishDrain}
 }
 
 // Names returns what Subject and To name in a wish of this kind: a "worker" or a "shard", or nothing. For a kind that this
@@ -67,7 +73,7 @@ func (k WishKind) Names() (subject, to string, known bool) {
 	switch k {
 	case WishCordon, WishDrain:
 		return "worker", "", true
-	case WishPause:
+	case WishPause, WishRaise:
 		return "", "", true
 	case WishPin, WishMove:
 		return "shard", "worker", true
@@ -97,6 +103,9 @@ func (w Wish) Compare(other Wish) int {
 
 func (w Wish) String() string {
 	words := []string{string(w.Kind)}
+	if w.Number > 0 { // two of them are different, also for a version that does not know the kind
+		words[0] = w.packKind()
+	}
 	if w.Subject != "" {
 		words = append(words, strconv.Quote(w.Subject))
 	}
@@ -128,13 +137,19 @@ func (w Wish) validate() error {
 			errs = append(errs, invalid("generation", "must be 0, or that of a lease that moves"))
 		}
 	}
+	if w.Number < 0 || w.Number > 0 && w.Kind != WishRaise {
+		errs = append(errs, invalid("number", "must be 0, or that of a wish to raise fences again"))
+	}
 	return errors.Join(errs...)
 }
 
-// packKind returns the kind as it is stored. That of a move has the generation and the milliseconds of Lasts too. A
-// version that does not know moves reads it as an unknown kind, which has no effect.
+// packKind returns the kind as it is stored. That of a move has the generation and the milliseconds of Lasts too, and that
+// of a raise its number. A version that does not know them reads an unknown kind, which has no effect.
 func (w Wish) packKind() string {
-	if w.Lasts == 0 {
+	switch {
+	case w.Number != 0:
+		return fmt.Sprintf("%s:%d", w.Kind, w.Number)
+	case w.Lasts == 0:
 		return string(w.Kind)
 	}
 	return fmt.Sprintf("%s:%d:%d", w.Kind, w.Generation, w.Lasts.Milliseconds())
@@ -144,6 +159,13 @@ func (w Wish) packKind() string {
 func (w *Wish) unpackKind(text string) {
 	w.Kind = WishKind(text)
 	kind, rest, _ := strings.Cut(text, ":")
+	if WishKind(kind) == WishRaise {
+		n, err := strconv.ParseInt(rest, 10, 64)
+		if of := (Wish{Kind: WishRaise, Number: n}); err == nil && n > 0 && of.packKind() == text {
+			w.Kind, w.Number = of.Kind, of.Number
+		}
+		return
+	}
 	generation, lasts, packed := strings.Cut(rest, ":")
 	if WishKind(kind) != WishMove || !packed {
 		return

@@ -24,6 +24,7 @@ func fullWishes() lease.Wishes {
 		{Kind: lease.WishMove, Subject: "shard 7", To: "worker-4", By: "op"},
 		{Kind: lease.WishPause, By: "op", Why: "incident 7", Until: until},
 		{Kind: lease.WishPin, Subject: "shard 7", To: "worker-4", By: "op"},
+		{Kind: lease.WishRaise, By: "op", Why: "restored", Number: 1795881600000},
 		{Kind: "telepathy", Subject: "of a newer version", By: "op"},
 	}}
 }
@@ -61,6 +62,9 @@ func TestWishesThatCannotBeStored(t *testing.T) {
 		"move to nobody":    {{Kind: lease.WishMove, Subject: "s", By: "op", Generation: 1}},
 		"before the first":  {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: -1, Lasts: time.Minute}},
 		"a generation":      {{Kind: lease.WishPin, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: time.Minute}},
+		"raise of a worker": {{Kind: lease.WishRaise, Subject: "a", By: "op", Number: 1}},
+		"a number":          {{Kind: lease.WishPause, By: "op", Number: 1}},
+		"before all raises": {{Kind: lease.WishRaise, By: "op", Number: -1}},
 		"for a year":        {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: 365 * 24 * time.Hour}},
 		"part of a moment":  {{Kind: lease.WishMove, Subject: "s", To: "a", By: "op", Generation: 1, Lasts: time.Microsecond}},
 		"control character": {{Kind: lease.WishPause, By: "op", Why: "a\tb"}},
@@ -92,13 +96,14 @@ func TestUntilIsCompared(t *testing.T) {
 	}
 }
 
-// TestAnEarlierVersionReadsAMove: it demands six fields and a kind of up to 64 bytes. It does not know the kind, so the
-// move has no effect there.
-func TestAnEarlierVersionReadsAMove(t *testing.T) {
+// TestAnEarlierVersionReadsMovesAndRaises: it demands six fields and a kind of up to 64 bytes. It does not know the kind, so
+// such a wish has no effect there.
+func TestAnEarlierVersionReadsMovesAndRaises(t *testing.T) {
 	w := lease.Wishes{Group: "g", WriteID: "w", List: []lease.Wish{
 		{Kind: lease.WishMove, Subject: "lock", To: "host-2", By: "op", Why: "host-1 is old", Generation: math.MaxInt64, Lasts: 24 * time.Hour},
 	}}
-	want := []string{"move:9223372036854775807:86400000\tlock\thost-2\t0\top\thost-1 is old"}
+	w.List = append(w.List, lease.Wish{Kind: lease.WishRaise, By: "op", Number: math.MaxInt64})
+	want := []string{"move:9223372036854775807:86400000\tlock\thost-2\t0\top\thost-1 is old", "raise:9223372036854775807\t\t\t0\top\t"}
 	if got := lease.Encode(w)[attr.Wishes]; !reflect.DeepEqual(got, want) {
 		t.Errorf("stored as %q, want %q", got, want)
 	}
@@ -118,6 +123,8 @@ func FuzzDecodeWishes(f *testing.F) {
 	f.Add("pause\t\t\t0\tme\twhy", "pin\ts\tw\t1000\tme\t")
 	f.Add("move:41:1000\ts\tw\t1000\tme\t", "move:041:1000\ts\tw\t0\tme\t")
 	f.Add("move:41:0\ts\tw\t1000\tme\t", "move:41:-1\ts\tw\t0\tme\t")
+	f.Add("raise:7\t\t\t0\tme\t", "raise:07\t\t\t0\tme\t")
+	f.Add("raise:0\t\t\t0\tme\t", "raise\t\t\t0\tme\t")
 	f.Add("telepathy\tx\ty\t-5\tme\t", "\t\t\t\t\t")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		comesBackOrIsMalformed(t, lease.Item{

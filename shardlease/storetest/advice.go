@@ -39,7 +39,7 @@ func opening(name string) protocol.Opening {
 func finding() lease.Finding {
 	return lease.Finding{
 		Inputs: "hash of the inputs", Members: 3, Watchers: []lease.Incarnation{"z", "a incarnation", "m"},
-		Unplaced: 12, Examples: []string{"shard-1", "shard 2"}, Shards: 64,
+		Unplaced: 12, Examples: []string{"shard-1", "shard 2"}, Shards: 64, Raise: 7,
 	}
 }
 
@@ -76,6 +76,7 @@ func someWishes() []lease.Wish {
 		{Kind: lease.WishPin, Subject: shard, To: "a", By: "op", Why: "its cache is warm"},
 		{Kind: lease.WishMove, Subject: shard, To: "b", By: "op", Until: clock(), Generation: 41, Lasts: time.Minute},
 		{Kind: lease.WishPause, By: "op", Until: clock()},
+		{Kind: lease.WishRaise, By: "op", Number: 7},
 		{Kind: "of a newer version", Subject: "b", By: "op"},
 	}
 }
@@ -210,7 +211,7 @@ func adviceComesBackAsStored(b *bench) {
 		News:    []lease.News{{Kind: lease.NewsFinished, Shard: "a b"}, {Kind: "newer", Shard: "c"}},
 		Health:  lease.Health{Unwell: "no disk", UnwellSince: clock(), Trial: true, Silent: 2, SilentSince: clock(), NoSource: true},
 		Address: "10.0.0.7:7946",
-		Waits:   []lease.Wait{{Lease: "a b", Since: clock()}, {Lease: "c", Task: "run/7", Since: clock()}}, WaitsLeft: 5,
+		Waits:   []lease.Wait{{Lease: "a b", Since: clock()}, {Lease: "c", Task: "run/7", Since: clock()}}, WaitsLeft: 5, Raised: 7,
 	}, b.stamp()))
 	equal(b, "a seat with much to say", b.look(seat.Key()), lease.Record(seat))
 	seat = b.putSeat(protocol.NextBeat(seat, lease.Says{}, b.stamp()))

@@ -5,12 +5,20 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/proof/zombie"
+	"github.com/shardlease/shardlease-go/memstore"
+	"github.com/shardlease/shardlease-go/rebalance"
+	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/fence"
 	"github.com/shardlease/shardlease-go/shardlease/fencesql"
 	"github.com/shardlease/shardlease-go/shardlease/fencetest"
@@ -98,6 +106,67 @@ func TestLateOrderIsRefused(t *testing.T) {
 			token, _ := fence.FromContext(ctx)
 			return s.put(ctx, token.Shard, token.Generation, 1, text)
 		}}
+	})
+}
+
+// TestColdStartRaises: a worker that starts 10,000 shards raises the fence of each once, at most 16 at a time, before it
+// calls the handler.
+func TestColdStartRaises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := open(t.Context(), ":memory:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.db.Close() })
+		shards := fixture.Size(2000, 10_000)
+		var names []string
+		for i := range shards {
+			names = append(names, fmt.Sprintf("shard-%05d", i))
+		}
+		var mu sync.Mutex
+		var busy, most, raised, started int
+		w, err := shardlease.New(new(memstore.Store), shardlease.Static(names...), shardlease.Config{
+			Group: "orders", Handoff: rebalance.Eager, Targets: []shardlease.Target{{Name: "orders", Raise: func(ctx context.Context, shard string, generation int64) error {
+				mu.Lock()
+				busy, raised = busy+1, raised+1
+				most = max(most, busy)
+				mu.Unlock()
+				defer func() { mu.Lock(); busy--; mu.Unlock() }()
+				time.Sleep(5 * time.Millisecond) // in fake time: the way to the database and back
+				return s.raise(ctx, shard, generation)
+			}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended, from := make(chan error, 1), time.Now()
+		all := make(chan time.Time, 1)
+		go func() {
+			ended <- w.Run(ctx, func(ctx context.Context, tn *shardlease.Tenure) error {
+				mu.Lock()
+				if started++; started == shards {
+					all <- time.Now()
+				}
+				mu.Unlock()
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		took := (<-all).Sub(from)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		var closed int
+		if err := s.db.QueryRowContext(context.WithoutCancel(ctx), `SELECT COUNT(*) FROM fences WHERE fence > 0`).Scan(&closed); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d shards in %v, %d raises at a time", shards, took, most)
+		least := time.Duration(shards) / 16 * 5 * time.Millisecond
+		if closed != shards || raised != shards || most != 16 || took < least || took > least+5*time.Second {
+			t.Errorf("%d fences are raised, by %d raises, %d at a time, in %v", closed, raised, most, took)
+		}
 	})
 }
 

@@ -205,6 +205,8 @@ func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 			disobeyed = func(shard string, row lease.Row) bool {
 				return shard == of.Subject && (open(of.To) || row.Owner.Name == of.To && row.Generation > of.Generation)
 			}
+		case lease.WishRaise: // the wish ends when all fences are raised again
+			missing = errors.Join(missing, fmt.Errorf("it still stands: %v", of))
 		case lease.WishCordon: // a cordoned worker may hold any shards
 		default:
 			missing = errors.Join(missing, fmt.Errorf("obeys does not know what is demanded by %v", of))
@@ -226,6 +228,9 @@ func (w aim) serves(shard string, row lease.Row) error {
 			continue
 		}
 		if h := n.Handlers.Of(engine.Tenure{Shard: shard, Generation: row.Generation}); h != nil && !h.Soft && !h.Over {
+			if at := w.fences[shard]; w.story.Targets && at != row.Generation {
+				return fmt.Errorf("the fence of the sink for %s is %d: %v", shard, at, row)
+			}
 			return nil
 		}
 	}

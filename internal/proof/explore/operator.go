@@ -43,7 +43,9 @@ func (w operator) wishes() (all []move) {
 			list, verb = rest, "is lifted"
 		}
 		all = append(all, move{fmt.Sprintf("%v %s", wish, verb), func(w *state) {
-			w.left.Wishes--
+			if w.left.Wishes--; wish.Kind == lease.WishRaise { // the sink was restored
+				clear(w.fences)
+			}
 			operator{w}.rewish(operator{w}.wishID(), list)
 		}})
 	}

@@ -126,6 +126,8 @@ func wishStories() []explore.Story {
 		{Name: "a pause, a join and a crash", Workers: 2, Shards: 2, Settled: 1, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pause}},
 		{Name: "a move and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{move, wish(lease.WishMove, "s1", "b")}},
 		{Name: "a pin and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{pin, wish(lease.WishPin, "s1", "b")}},
+		{Name: "all fences are raised again, one raise fails, and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Raises: 1, Wishes: 1,
+			Targets: true, Wish: []lease.Wish{{Kind: lease.WishRaise, By: "operator", Number: 7}}},
 		{Name: "nobody is open, and a crash", Workers: 2, Shards: 2, Settled: 2, Crashes: 1, Wishes: 2, Wish: []lease.Wish{drain, cordon}},
 		{Name: "all wishes, and a crash", Workers: 3, Shards: 3, Settled: 3, Crashes: 1, Wishes: 3, Wish: []lease.Wish{drain, pause, cordon, pin}},
 		{Name: "an owner dies under all wishes", Workers: 3, Shards: 3, Settled: 3, Wishes: 2, Wish: []lease.Wish{drain, pause, cordon, pin},

@@ -1,6 +1,10 @@
 package explore
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"github.com/shardlease/shardlease-go/internal/engine"
 	"github.com/shardlease/shardlease-go/internal/proof/virtual"
 )
@@ -13,25 +17,31 @@ func (n *node) raises(h *virtual.Handler, how engine.Raise) {
 	if how == engine.RaiseNothing {
 		return
 	}
-	n.again(h.Tenure)
+	n.Raise(engine.RaiseAgain{Tenure: h.Tenure})
 	if how == engine.RaiseFirst {
 		n.w.waits[h.Tenure] = true
 	}
 }
 
 // Raise puts the raises that an engine wants once more on their way.
-func (n *node) Raise(o engine.RaiseAgain) { n.again(o.Tenure) }
-
-// again puts a raise on its way.
-func (n *node) again(id engine.Tenure) {
-	n.w.calls = append(n.w.calls, call{node: n.i, out: engine.RaiseAgain{Tenure: id}, text: "raise for " + id.Shard})
+func (n *node) Raise(o engine.RaiseAgain) {
+	n.w.calls = append(n.w.calls, call{node: n.i, out: o, text: fmt.Sprintf("raise for %v, round %d", o.Tenure, o.Round)})
 }
 
 // raise lets a raise pass: the sink refuses every lower generation from then on.
-func (w *state) raise(id engine.Tenure) engine.Input {
+func (w *state) raise(o engine.RaiseAgain) engine.Input {
+	id := o.Tenure
 	w.fences[id.Shard] = max(w.fences[id.Shard], id.Generation)
 	delete(w.waits, id)
-	return engine.Raised{Tenure: id, All: true}
+	return engine.Raised{Tenure: id, All: true, Round: o.Round}
+}
+
+// fenced returns the fences of the sink, in the order of the shards.
+func (w *state) fenced() (all []int64) {
+	for _, shard := range slices.Sorted(maps.Keys(w.fences)) {
+		all = append(all, w.fences[shard])
+	}
+	return all
 }
 
 // raiseMoves are what may happen to a raise that has not failed yet.

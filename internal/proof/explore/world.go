@@ -264,7 +264,7 @@ func (w *state) serve(c call) engine.Input {
 	case engine.Plan:
 		return engine.Planned{Ask: o.Ask, To: rebalance.Even{}.Plan(o.View)}
 	case engine.RaiseAgain:
-		return w.raise(o.Tenure)
+		return w.raise(o)
 	}
 	n := &w.nodes[c.node]
 	if n.denies(c.out) {
@@ -329,7 +329,8 @@ func (w *state) hash() uint64 {
 		spent   time.Duration
 		command lease.Write
 		waits   int
-	}{table: w.records, left: w.left.counts(), waits: len(w.waits), spent: time.Duration(w.now), command: w.command}
+		fences  []int64
+	}{table: w.records, fences: w.fenced(), left: w.left.counts(), waits: len(w.waits), spent: time.Duration(w.now), command: w.command}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		k := known{dead: true}

@@ -113,7 +113,7 @@ var rules = map[string]rule{
 	"internal/proof/virtual": {[]string{"internal/engine", "memstore", "shardlease/event", "shardlease/lease"},
 		"a world for whatever has the methods of an engine: its users choose a store, and judge"},
 	"internal/proof/fixture": {[]string{"checkpoint", "internal/protocol", "rebalance", "shardlease/lease"}, "what the tests of many packages share"},
-	"internal/proof/zombie": {[]string{"checkpoint", "memstore", "rebalance", "shardlease", "shardlease/fence", "shardlease/storetest"},
+	"internal/proof/zombie": {[]string{"checkpoint", "memstore", "rebalance", "shardlease", "shardlease/fence", "shardlease/fencehttp", "shardlease/storetest"},
 		"real workers and the sink of a test: modules with sinks of their own use it too"},
 	"internal/proof/storm": {[]string{"checkpoint", "internal/protocol", "shardlease/lease"},
 		"the transitions alone, without a worker: its results do not depend on a worker's decisions"},

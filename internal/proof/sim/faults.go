@@ -38,6 +38,9 @@ const (
 	PrepareSlow
 	PrepareFailed
 	PlannerFailed
+	RaiseFailed
+	RaiseSlow
+	RaiseHung
 	SourceFault
 	SourceLacks
 	Split
@@ -62,6 +65,7 @@ const (
 	Unreachable
 	Mistaken
 	Meshed
+	TargetDown
 	faultKinds // how many there are
 )
 
@@ -96,6 +100,7 @@ const (
 	skewed           // the table goes back in time, and every wall clock is off
 	forgetful        // sources lack shards
 	watchful         // workers have a deathwatch
+	raising          // handlers change a sink whose fence is raised
 )
 
 // kinds is the table of all faults.
@@ -132,6 +137,9 @@ func kinds() [faultKinds]kind {
 		PrepareSlow:     {"prepare slow", 0, every, nil, nil, inHooks},                           // a preparation that takes longer than it may
 		PrepareFailed:   {"prepare failed", 0, every, nil, nil, inHooks},                         // … fails
 		PlannerFailed:   {"planner failed", 0, every, nil, nil, inHooks},                         // the user's planner fails, or gives no plan in time
+		RaiseFailed:     {"raise failed", 0, every, nil, nil, inHooks},                           // a raise of the fence of a sink fails
+		RaiseSlow:       {"raise slow", 0, every, nil, nil, inHooks},                             // … takes longer than a heartbeat interval
+		RaiseHung:       {"raise hung", 0, every, nil, nil, inHooks},                             // … is not answered, and arrives later
 		SourceFault:     {"source fault", 0, every, nil, nil, inHooks},                           // a listing of the source fails, or is a part
 		SourceLacks:     {"source lacks", 1, forgetful, lackShards, listAll, nil},                // for a while, the source of one node lacks shards and calls its listing complete
 		Split:           {"split", 1, every, reshard, nil, nil},                                  // a shard ends, and two follow
@@ -156,6 +164,7 @@ func kinds() [faultKinds]kind {
 		Unreachable:     {"unreachable", 1, watchful, misreport, tellTruth, nil},                 // for a while, one node's address does not answer
 		Mistaken:        {"mistaken", 1, watchful, misreport, tellTruth, nil},                    // for a while, the address of a node that lives refuses connections, or another incarnation answers there
 		Meshed:          {"meshed", 1, watchful, mesh, unmesh, nil},                              // for a while, the sidecar of one node refuses all connections that the node makes
+		TargetDown:      {"target down", 1, raising, breakTarget, mendTarget, withTargets},       // for a while, one node or all cannot raise the fence of the sink
 	}
 }
 

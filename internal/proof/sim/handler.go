@@ -48,6 +48,10 @@ type handler struct {
 	dirty     bool
 	waits     time.Duration // since when a flush waits; 0: none does
 
+	raising  bool // the fence of the sink is being raised
+	shut     bool // it is not called before that
+	unraised bool // the raise has failed, and not passed since
+
 	began, softAt, overAt, pulse time.Duration
 	finishing                    bool
 	returned                     bool
@@ -81,7 +85,10 @@ func (n *node) Start(t *virtual.Handler, o engine.Start) {
 	w.promises.start(h, o)
 	t.Script = h
 	h.s.active = append(h.s.active, h)
-	n.Later(w.between(0, h.pace), h.work)
+	h.raises(o.Raise)
+	if !h.shut {
+		h.call()
+	}
 }
 
 func position(p string) int64 {
@@ -106,7 +113,7 @@ func (w *world) drawTemper() temper {
 
 // work processes a batch, and then the next one a pace later.
 func (h *handler) work() {
-	if h.returned {
+	if h.returned || h.shut {
 		return
 	}
 	if h.left--; h.left < 0 {
@@ -238,6 +245,14 @@ func (n *node) Drain(t *virtual.Handler, o engine.Drain) {
 	w.trace("drain", n.Name, func() string { return fmt.Sprint(h, o.Cause) })
 	w.check(w.promises.end(h, o.Cause, nil).WindDown())
 	h.softAt = w.Now()
+	if h.shut {
+		h.n.Later(0, func() {
+			if !h.returned {
+				h.ret(false)
+			}
+		})
+		return
+	}
 	if h.temper == deaf || h.temper == stuck {
 		return
 	}

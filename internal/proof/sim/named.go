@@ -71,7 +71,7 @@ func (r *silence) check() {
 	w.After(w.set.ttl, r.check)
 	bound := w.set.standsStill()
 	for _, s := range w.streams.all {
-		works := slices.ContainsFunc(s.active, func(h *handler) bool { return !h.Over && h.n.Up() })
+		works := slices.ContainsFunc(s.active, func(h *handler) bool { return !h.Over && !h.shut && h.n.Up() })
 		if works || s.ended > 0 || s.dropped || !w.promises.ready(s) || len(w.live()) == 0 {
 			delete(r.idle, s.name)
 			continue

@@ -174,9 +174,6 @@ func (n *node) Tell(ev event.Event) {
 	n.w.note(n.Name, "tells %+v", ev)
 }
 
-// Raise is not called: the workers here have no targets.
-func (n *node) Raise(engine.RaiseAgain) { n.w.blame("%s asks for a raise", n.Name) }
-
 // Prepare calls the hook, which at random fails or takes too long. The engine gets only the end of the call; a
 // call that takes too long ends at its deadline.
 func (n *node) Prepare(o engine.Prepare) {

@@ -91,6 +91,9 @@ func makeWishes(f *faults, _ Fault, _ *node) (time.Duration, bool) {
 		for range 1 + w.IntN(4) {
 			worker, shard := pick(w.chance, w.nodes...).Name, pick(w.chance, w.streams.all...).name
 			next, names := lease.Wish{Kind: pick(w.chance, lease.WishKinds()...)}, map[string]string{"worker": worker, "shard": shard}
+			if next.Kind == lease.WishRaise {
+				next.Number = int64(w.Unique())
+			}
 			of, to, _ := next.Kind.Names()
 			next.Subject, next.To = names[of], names[to]
 			next.By, next.Until = "operator", w.operator.stamp().At.Add(f.upTo(10))

@@ -24,8 +24,10 @@ type promises struct {
 	requests  judge.Requests
 	revisions map[lease.Key]int64 // the highest of the plan and of each page of a target
 	handlers  map[engine.Tenure]*handler
-	planted   map[lease.Key]bool // whether a page of a target is as the adversary has written it
-	moves     []string           // since calm
+	consents  map[engine.Tenure]bool // the tenures whose owner before has offered the shard
+	closed    map[string]int64       // for each shard the latest generation whose handler had to find the sink closed
+	planted   map[lease.Key]bool     // whether a page of a target is as the adversary has written it
+	moves     []string               // since calm
 }
 
 // clocks run up to 4 % too fast.
@@ -35,6 +37,7 @@ func newPromises(w *world) *promises {
 	return &promises{
 		w: w, Judge: judge.New(checkpoint.Decimal), seats: judge.Seats{}, requests: judge.Requests{}, revisions: map[lease.Key]int64{},
 		handlers: map[engine.Tenure]*handler{}, planted: map[lease.Key]bool{},
+		consents: map[engine.Tenure]bool{}, closed: map[string]int64{},
 	}
 }
 
@@ -145,6 +148,7 @@ func (p *promises) row(write lease.Write, by virtual.Sender, after lease.Row) {
 		}
 	}
 	if after.Generation > before.Generation {
+		p.consented(before, after)
 		p.hands(before, after)
 	}
 	w.check(p.handover(judge.Accepted{Before: before, After: after, Write: write, By: by.Name}).Check())
@@ -328,7 +332,7 @@ func (p *promises) end(h *handler, cause event.Cause, err error) judge.End {
 	lately := w.faults.backup.lately()
 	return judge.End{
 		Cause: cause, Err: err, Tenure: judge.Tenure(h.Tenure), Ended: p.of(h.Tenure).Ended, Soft: h.Soft,
-		Returned: h.returned, Released: h.news.Release || h.temper == releasing, Finishing: h.finishing,
+		Returned: h.returned, Released: h.news.Release || h.temper == releasing || h.unraised, Finishing: h.finishing,
 		Requested: cause == event.CauseHandedOff && p.requests.Any(judge.Tenure(h.Tenure)), Stopping: n.leaver,
 		Untrusted: (cause == event.CauseExpired || cause == event.CauseUnreachable) && p.untrusted(n), Unanswered: p.unanswered(h), Stalls: n.config.StallAfter > 0,
 		Unlisted: n.absent[h.Shard] >= 2, Complete: h.s.ended > 0, Removed: h.s.dropped, WentBack: lately, Calm: w.strict,
@@ -421,6 +425,9 @@ func (p *promises) effect(h *handler, to int64) bool {
 	if !accepted {
 		w.stats.Refused++
 		return false
+	}
+	if at := p.closed[s.name]; h.Generation < at {
+		w.blame("zombie: the sink accepts an effect of %v, and the handler of generation %d was called before", h, at)
 	}
 	if from > s.accepted+1 {
 		w.blame("loss: %v, the first the sink accepts is %d after %d", h, from, s.accepted)

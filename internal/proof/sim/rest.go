@@ -164,7 +164,7 @@ func (w rest) atRest() bool {
 		}
 	}
 	v, ok := w.view()
-	if !ok || len(v.Workers) == 0 {
+	if !ok || len(v.Workers) == 0 || w.raises() {
 		return false
 	}
 	for _, s := range w.table.Seats(group) {

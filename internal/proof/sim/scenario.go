@@ -85,9 +85,15 @@ func inHooks(f Fault, s *settings, t *trouble) {
 		s.source = 0.6
 	case PlannerFailed:
 		s.hook, s.planner = 0.6, "user"
+	case RaiseFailed, RaiseSlow, RaiseHung:
+		s.hook, s.targets = 0.6, true
 	default:
 		s.hook, s.prepare = 0.9, time.Second
 	}
+}
+
+func withTargets(_ Fault, s *settings, t *trouble) {
+	s.targets, t.kinds = true, append(t.kinds, Crash)
 }
 
 func onHosts(f Fault, s *settings, t *trouble) {

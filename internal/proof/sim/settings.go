@@ -29,6 +29,7 @@ type settings struct {
 	audit      time.Duration
 	prepare    time.Duration
 	handoff    rebalance.Handoff // nil: each process draws one
+	targets    bool              // handlers change a sink whose fence is raised
 	planner    string            // the name of the user's planner, which plans as rebalance.Even does; empty: there is none
 
 	// Only seasons set these. In a round they are zero, and the defaults of config and handlers hold.
@@ -81,7 +82,8 @@ func (s *settings) drawOptions(c chance, stall time.Duration, limit int) {
 	}
 }
 
-// enlarge gives a third of the fleets 9 to 20 workers, so that not all of these watch, and a quarter a planner of the user.
+// enlarge gives a third of the fleets 9 to 20 workers, so that not all of these watch, a quarter a planner of the user, and a
+// third a sink whose fence is raised.
 func (s *settings) enlarge(c chance) {
 	if c.IntN(3) == 0 {
 		s.nodes = 9 + c.IntN(12)
@@ -90,6 +92,7 @@ func (s *settings) enlarge(c chance) {
 	if c.IntN(4) == 0 {
 		s.planner = "user"
 	}
+	s.targets = c.IntN(3) == 0
 }
 
 // config draws the configuration of the next process.
@@ -99,6 +102,7 @@ func (s *settings) config(c chance) engine.Config {
 		handoff = s.strategy(c)
 	}
 	return engine.Config{
+		Targets: s.targets, Before: s.targets && c.likely(0.3),
 		Group: group, TTL: s.ttl, Drain: s.drain, Handoff: handoff, Planner: s.planner, MaxShards: s.limit,
 		MaxMoves: pick(c, 1, 3, 100), StallAfter: s.stall, CommitTimeout: 3 * s.ttl, MaxAttempts: s.attempts,
 		Backoff: s.backoff, MaxBackoff: cmp.Or(s.maxBackoff, 5*time.Second), Audit: s.audit, Poll: cmp.Or(s.poll, pick(c, time.Second, 10*time.Second, 30*time.Second)),

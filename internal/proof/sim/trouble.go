@@ -42,6 +42,9 @@ func (w *world) drawTrouble(from []Fault) trouble {
 	if w.watchful {
 		t.kinds = append(t.kinds, those(watchful)...)
 	}
+	if w.set.targets {
+		t.kinds = append(t.kinds, those(raising)...)
+	}
 	some := func(most float64) float64 {
 		if w.likely(0.5) {
 			return 0
@@ -65,11 +68,12 @@ type faults struct {
 	planner  bool                     // the next worker that writes a plan is paused in the middle
 	lies     map[string]engine.Shown  // what the addresses of some nodes show instead of the truth
 	meshed   map[string]bool          // nodes all of whose connections are refused
+	down     map[string]bool          // nodes that cannot reach the sink to raise its fence; "*" is all
 	mistaken map[string]time.Duration // until when an address last seemed to prove the death of its node
 }
 
 func newFaults(w *world) faults {
-	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, meshed: map[string]bool{}, mistaken: map[string]time.Duration{}}
+	return faults{w: w, table: kinds(), backup: backup{w: w}, lies: map[string]engine.Shown{}, meshed: map[string]bool{}, down: map[string]bool{}, mistaken: map[string]time.Duration{}}
 }
 
 // begin makes faults happen until that time.

@@ -38,7 +38,7 @@ func TestEnginesWriteEveryFieldOfASeat(t *testing.T) {
 		"lease.Health.Silent": "TestSilentHandlers", "lease.Health.SilentSince": "TestSilentHandlers",
 		"lease.Health.NoSource": "TestBlindWatchers", "lease.Says.Waits": "TestWaitStandsOnTheSeat", "lease.Says.WaitsLeft": "TestManyWaits",
 		"lease.Wait.Lease": "TestWaitStandsOnTheSeat", "lease.Wait.Task": "TestWaitStandsOnTheSeat", "lease.Wait.Since": "TestWaitStandsOnTheSeat",
-		"lease.Says.NewsLeft":        "TestManyParentsFinishAtOnce",
+		"lease.Says.NewsLeft": "TestManyParentsFinishAtOnce", "lease.Says.Raised": "TestRaiseAgain of shardlease",
 		"rebalance.Terms.AfterDrain": "TestDrainDeadline", "rebalance.Terms.Prepare": "TestEagerMove",
 	}
 	files, err := filepath.Glob("testdata/*.txt")

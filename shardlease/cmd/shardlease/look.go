@@ -193,9 +193,9 @@ func limit(n int64) string {
 
 func (o *observer) wishesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "wishes", Short: "Lists the cordons, drains, pauses, pins and moves", Args: arguments,
-		Long: `Lists the wishes of all operators: cordons, drains, pauses, pins and moves, with their ends. A wish that
-has ended has no effect; a worker removes it soon. 'shardlease lift' ends a wish. If the record of the wishes
+		Use: "wishes", Short: "Lists the cordons, drains, pauses, pins, moves and raises", Args: arguments,
+		Long: `Lists the wishes of all operators: cordons, drains, pauses, pins, moves and raises, with their ends. A
+wish that has ended has no effect; a worker removes it soon. 'shardlease lift' ends a wish. If the record of the wishes
 cannot be read, the exit code is 1; 'shardlease lift all' deletes that record.`,
 		Example: "  shardlease wishes",
 	}

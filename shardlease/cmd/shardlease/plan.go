@@ -27,11 +27,11 @@ assign to another worker than the present plan does. OWNER is the worker that ho
 to which the present plan assigns it; without a complete plan both are the owner. With --add it shows what
 happens if workers join, with --remove if workers are gone.
 
-The dry run obeys limits, cordons, drains, pauses, pins and ordered moves, and gives nothing to workers that are
-unwell or leaving. If the fleet has a planner of its own, which this command does not have, it shows what the built-in
-planner would do, and says so. Which shards exactly move to workers that are not there yet depends on their
-random incarnations; how many move does not. An owner that has no seat any more is marked as gone,
-and no plan counts it.`,
+The dry run obeys limits, cordons, drains, pauses, pins and ordered moves (a raise moves nothing), and gives
+nothing to workers that are unwell or leaving. If the fleet has a planner of its own, which this command does not
+have, it shows what the built-in planner would do, and says so. Which shards exactly move to workers that are
+not there yet depends on their random incarnations; how many move does not. An owner that has no seat any more
+is marked as gone, and no plan counts it.`,
 		Example: "  shardlease plan\n  shardlease plan --add 2\n  shardlease plan --remove host-1 -o json",
 	}
 	f := formatFlag(c, allFormats()...)

@@ -82,7 +82,7 @@ func (p *program) root() *cobra.Command {
 		o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.wishesCommand())
 	add(changing, op.moveCommand(), op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
 		op.unquarantineCommand(), op.rewindCommand(), op.removeCommand())
-	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.liftCommand())
+	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.raiseCommand(), op.liftCommand())
 	add(keeping, k.tableCommand(), k.kclCommand(), demoCommand(p.out))
 	root.SetHelpCommandGroupID(keeping)
 	root.SetCompletionCommandGroupID(keeping)

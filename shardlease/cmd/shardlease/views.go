@@ -226,7 +226,16 @@ func workerFields() []field[*inspect.Worker] {
 		{json: "health,omitempty", value: func(w of) any { return w.Health }},
 		{json: "wish,omitempty", value: func(w of) any { return w.Wish }},
 		{json: "waitsFor,omitempty", value: func(w of) any { return waitsOf(w) }},
+		{json: "raised,omitempty", value: func(w of) any { return wishNumber(w.Seat.Raised) }}, // the number of a wish to raise all fences again
 	}
+}
+
+// wishNumber returns the number of a wish; nil: it has none.
+func wishNumber(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return big(n)
 }
 
 func wishFields(now time.Time) []field[lease.Wish] {
@@ -235,6 +244,7 @@ func wishFields(now time.Time) []field[lease.Wish] {
 		{title: "KIND", json: "kind", value: func(w of) any { return w.Kind }},
 		{title: "SUBJECT", json: "subject,omitempty", value: func(w of) any { return w.Subject }},
 		{title: "TO", json: "to,omitempty", value: func(w of) any { return w.To }},
+		{json: "number,omitempty", value: func(w of) any { return wishNumber(w.Number) }},
 		{title: "UNTIL", json: "until", value: func(w of) any { return w.Until }, cell: func(w of) string {
 			switch {
 			case !w.Stands(now):

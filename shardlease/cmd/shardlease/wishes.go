@@ -81,7 +81,7 @@ func (op *operator) showWorkers(ctx context.Context, kind string, args []string)
 	switch {
 	case err != nil:
 		return err
-	case s.Sessions:
+	case s.Sessions && kind != string(lease.WishRaise):
 		return needsWorkers(s, kind)
 	case len(args) == 0:
 		return nil
@@ -156,6 +156,22 @@ runs, and while it is leaving, full, cordoned, drained or unwell.` + aboutWishes
 		})
 }
 
+func (op *operator) raiseCommand() *cobra.Command {
+	return op.wishCommand(&cobra.Command{
+		Use: "raise", Short: "Raises the fences of all sinks again, after one was restored",
+		Long: `Makes every worker or session of the group raise the fences of all targets (Config.Targets) again, for all that it
+holds: a sink that was restored from a backup has the fences of then, and accepts late writes of workers that were
+replaced since. Restore the sink first. Handlers run meanwhile, and nothing moves.
+
+The command stores a wish, and does not wait. 'shardlease check' names those that have not raised their fences yet. In
+a group of workers the wish ends when all have; in a group of sessions, after --for or with 'shardlease lift raise'.`,
+		Example: "  shardlease raise --why \"orders-db restored from a backup\"",
+	}, func([]string) string { return "ordered to raise all fences of group " + quoted(op.at.group) + " again" },
+		func(ctx context.Context, s shardlease.Supervisor, _ []string, o *wishOrders) error {
+			return s.Raise(ctx, o.lasts, o.why)
+		})
+}
+
 func (op *operator) resumeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "resume", Short: "Ends a pause", Args: arguments,
@@ -171,7 +187,8 @@ func (op *operator) liftCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lift KIND [NAME]", Short: "Ends a wish, or all of them", Args: arguments,
 		Long: `Ends a wish. KIND is ` + either(wishKinds(nil)) + `.
-NAME is the worker, or the shard of a pin or a move; a pause has none. 'shardlease wishes' lists the wishes.
+NAME is the worker, or the shard of a pin or a move; a pause and a raise have none. 'shardlease wishes' lists
+the wishes.
 
 'lift all' ends all wishes of the group. If the record of the wishes cannot be read, the command deletes that
 record.`,
