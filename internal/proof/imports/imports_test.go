@@ -97,6 +97,7 @@ var rules = map[string]rule{
 	"examples/internal/process": {[]string{"shardlease", "shardlease/fence", "shardlease/lease"}, "a test library of the examples: it starts processes, whatever they do"},
 	"examples/quickstart":       {[]string{"rebalance", "internal/proof/story"}, "it tells a story that the command shardlease tells too"},
 	"examples/sinks/sql":        {forExamples("modernc.org/sqlite"), "a user's program with a database"},
+	"examples/sinks/operations": {forExamples("shardlease/fence"), "a user's program that makes operation ids"},
 	"examples/kinesis":          {forExamples("github.com/aws/aws-sdk-go-v2/", "examples/internal/effects", "shardlease/kinesis"), "a user's consumer of Kinesis"},
 	"examples/kinesis/internal/outcome": {[]string{"github.com/aws/aws-sdk-go-v2/"},
 		"it judges the consumer, and shares no code with it"},
