@@ -15,6 +15,7 @@ import (
 // onDynamoDB lists the tests of examples that use a DynamoDB Local if there is one.
 var onDynamoDB = map[string][]string{
 	"sinks/dynamodb": {"TestLateTransactionIsRefused", "TestTransactionsAreFenced"},
+	"sinks/outbox":   {"TestOutboxInDynamoDB", "TestRelayOnDynamoDB"},
 	"leader":         {"TestPausedLeaderIsReplaced"},
 	"workitems":      {"TestHangingWorkerIsReplaced", "TestHangingCallLosesItsItem", "TestFailingItemIsQuarantined", "TestItemThatKillsItsWorkers"},
 	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock", "TestLocksThatOnlyAskReplaceTheDead"},

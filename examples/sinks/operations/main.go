@@ -9,7 +9,8 @@
 // payment again too. The bank pays once, because all three requests have the same id.
 //
 // An id must contain everything that distinguishes the effect from all others: the group, the
-// shard, the position of the record, and which effect of the record it is. It must not contain
+// shard, the position of the record, and which effect of the record it is. The Operation of a
+// fence.Token is such an id. It must not contain
 // anything that differs when another worker repeats the record: no generation, worker name,
 // time or random number, and not the beginning of a batch. For the same reason the content of
 // the request must depend on the record alone, because only the first request counts.
@@ -30,11 +31,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 
 	"github.com/shardlease/shardlease-go/examples/internal/takeover"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/fence"
 )
 
 // A bank imitates a service that accepts operation ids. Such a service must remember each id
@@ -75,7 +78,8 @@ func (b *bank) paid() (sum int) {
 
 // operation returns the id of one effect of one record.
 func operation(t *shardlease.Tenure, record int, effect string) string {
-	return fmt.Sprintf("%s/%s/%d/%s", takeover.Group, t.Shard().Name, record, effect)
+	token, _ := fence.FromContext(t.Context())
+	return token.Operation(strconv.Itoa(record), effect)
 }
 
 // write makes the payment for a record. It repeats a request without an answer.
