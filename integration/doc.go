@@ -9,6 +9,7 @@
 //   - processes: worker processes that are killed, frozen and cut off;
 //   - kcl: leases that move from the KCL's table to the library, and back;
 //   - report: counted requests and units, and the measurements in docs/measurements.md;
+//   - telemetry: metrics, alerts and the dashboard, on a real SDK of OpenTelemetry and a real Prometheus;
 //   - guides: code that the guides offer to copy, and examples that need a server.
 //
 // The tests use the server at DYNAMODB_ENDPOINT if it is set, or else a container of the
@@ -20,6 +21,9 @@
 //
 // With SHARDLEASE_LONG=1 tests also check bounds in real time. A package that has such bounds
 // then waits until no other package runs, and other packages wait for it.
+//
+// The tests of telemetry need prometheus and promtool, which provide-prometheus installs. Without them the tests skip, or fail
+// if SHARDLEASE_REQUIRE_PROMETHEUS is 1.
 //
 // start-dynalite runs tests of store on dynalite, an independent server.
 package integration

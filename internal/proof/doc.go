@@ -5,6 +5,7 @@
 //	virtual, judge, fixture      what these worlds and the tests share: hosts of engines, the checks of promises, data
 //	transcript, story            conversations of real engines, recorded; the story that the demo tells
 //	mutants                      breaks each rule once, and looks which test fails
+//	board                        alerts and a dashboard for the metrics of a fleet, which draw writes to docs/deploy
 //	imports, docs, draw, ci      what checks the source and the pages, draws the pictures, and runs all of it
 //
 // What is shipped is in the folders beside it: engine and protocol first.

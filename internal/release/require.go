@@ -15,7 +15,7 @@ import (
 const root = "github.com/shardlease/shardlease-go"
 
 // forUsers are the folders of the nested modules that users import or install. Nobody fetches the other nested modules.
-var forUsers = []string{"shardlease/cmd/shardlease", "shardlease/fencegrpc", "shardlease/fences3", "shardlease/kinesis"}
+var forUsers = []string{"shardlease/cmd/shardlease", "shardlease/fencegrpc", "shardlease/fences3", "shardlease/kinesis", "shardlease/otelshardlease"}
 
 // depth is how many commits are tried. A module that compiles against none of them needs a change of the root module
 // that is not on main yet.

@@ -20,7 +20,10 @@ func TestRequire(t *testing.T) {
 		r.write(t, "lease/lease.go", source("lease", exports))
 		commits[exports] = r.must(t, "rev-parse", "HEAD")
 	}
-	uses := map[string]string{"shardlease/cmd/shardlease": "A", "shardlease/fencegrpc": "A", "shardlease/fences3": "B", "shardlease/kinesis": "A", "examples/e": "C"}
+	uses := map[string]string{
+		"shardlease/cmd/shardlease": "A", "shardlease/fencegrpc": "A", "shardlease/fences3": "B", "shardlease/kinesis": "A",
+		"shardlease/otelshardlease": "A", "examples/e": "C",
+	}
 	for dir, name := range uses {
 		r.module(t, dir, name)
 	}

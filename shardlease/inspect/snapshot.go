@@ -40,7 +40,8 @@ type Snapshot struct {
 	Partial bool // only some shards were read, by [LookAt]
 	Cost    Cost // what this look has read
 
-	maxBackoff, quiet time.Duration // as in Options
+	maxBackoff, quiet time.Duration          // as in Options
+	ends              map[lease.Reason]int64 // how many tenures an Observer has seen end; nil: none has seen this snapshot
 }
 
 // An Unreadable is a record that exists and cannot be read.

@@ -150,8 +150,8 @@ func servers([]string) []step {
 }
 
 // provide installs and starts what the tests need, on a bare Debian machine as root.
-var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, and tmux", func(out io.Writer) error {
-	for _, script := range []string{"start-docker", "provide-tmux", "provide-image", "start-postgres"} {
+var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, tmux, and Prometheus", func(out io.Writer) error {
+	for _, script := range []string{"start-docker", "provide-tmux", "provide-prometheus", "provide-image", "start-postgres"} {
 		if _, err := (command{args: []string{integration + "/" + script}}).run(out); err != nil {
 			return err
 		}
@@ -159,7 +159,8 @@ var provide = step{"a Docker engine, DynamoDB Local for it, PostgreSQL, and tmux
 	for name, value := range map[string]string{
 		// Tests that need a server or a terminal then fail without it, and are not skipped.
 		"SHARDLEASE_REQUIRE_DYNAMODB": "1", "SHARDLEASE_REQUIRE_POSTGRES": "1", "SHARDLEASE_REQUIRE_TMUX": "1",
-		"SHARDLEASE_POSTGRES": "postgres://postgres@127.0.0.1:54329/postgres?sslmode=disable",
+		"SHARDLEASE_REQUIRE_PROMETHEUS": "1",
+		"SHARDLEASE_POSTGRES":           "postgres://postgres@127.0.0.1:54329/postgres?sslmode=disable",
 		// A machine that looks like a container to testcontainers reaches what it starts
 		// on its own loopback. The tests terminate their containers themselves.
 		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1", "TESTCONTAINERS_RYUK_DISABLED": "true",

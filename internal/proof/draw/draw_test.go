@@ -30,6 +30,16 @@ func TestPicturesAreDrawn(t *testing.T) {
 	}
 }
 
+// TestMonitoringIsWritten: the dashboard and the alerts in docs/deploy are the output of this command.
+func TestMonitoringIsWritten(t *testing.T) {
+	for name, write := range monitoring {
+		stored, err := os.ReadFile(filepath.Join(root, "docs", "deploy", name))
+		if err != nil || string(stored) != write() {
+			t.Errorf("%s is not what `go run ./internal/proof/draw` writes (%v)", name, err)
+		}
+	}
+}
+
 // TestPicturesAreAccessible: a picture is well-formed, and has a title, a description and
 // colours for a dark page.
 func TestPicturesAreAccessible(t *testing.T) {

@@ -1,4 +1,5 @@
-// Command draw draws the pictures of the documentation. Run it in the root of the repository:
+// Command draw draws the pictures of the documentation, and writes the dashboard and the alerts of docs/deploy. Run it in the
+// root of the repository:
 //
 //	go run ./internal/proof/draw
 //
@@ -10,6 +11,8 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+
+	"github.com/shardlease/shardlease-go/internal/proof/board"
 )
 
 // pictures are the files of docs/pictures.
@@ -21,10 +24,18 @@ var pictures = map[string]func() string{
 	"phases.svg":      phases,
 }
 
+// monitoring are files of docs/deploy.
+var monitoring = map[string]func() string{
+	"grafana.json":          board.Dashboard,
+	"prometheus-rules.yaml": board.Rules,
+}
+
 func main() {
-	for name, draw := range pictures {
-		if err := os.WriteFile(filepath.Join("docs", "pictures", name), []byte(draw()), 0o644); err != nil {
-			log.Fatal(err)
+	for folder, files := range map[string]map[string]func() string{"pictures": pictures, "deploy": monitoring} {
+		for name, draw := range files {
+			if err := os.WriteFile(filepath.Join("docs", folder, name), []byte(draw()), 0o644); err != nil {
+				log.Fatal(err)
+			}
 		}
 	}
 }

@@ -63,5 +63,15 @@ func inspectMutants() []mutant {
 			never("happened"), inInspect, "TestWatchNotices"},
 		{"a watch at rest leaves the rows alone", "shardlease/inspect.watch.rowsDue",
 			always("rowsevery"), inInspect, "TestWatchAtRest"},
+		{"the claim of a free shard ends no tenure", "shardlease/inspect.Observer.seeEnds",
+			without("t.from"), inInspect, "TestFiguresCountEnds"},
+		{"an end is counted once", "shardlease/inspect.Observer.seeEnds",
+			without("t.generation"), inInspect, "TestFiguresCountEnds"},
+		{"ends that a look has missed are counted", "shardlease/inspect.Observer.seeEnds",
+			swap(`append(row.History(), row.Last)`, `[]lease.Transfer{row.Last}`), inInspect, "TestFiguresCountEnds"},
+		{"in a group of sessions nothing is unowned", "shardlease/inspect.figures.shards",
+			never("s.sessions"), inInspect, "TestFigures$"},
+		{"a shard that nobody holds shows for how long", "shardlease/inspect.figures.shards",
+			swap(`max(longest, of.Since.D)`, `max(longest, 0)`), inInspect, "TestFigures$"},
 	}
 }

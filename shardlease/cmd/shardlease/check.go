@@ -139,7 +139,7 @@ func (v verdict) print(out io.Writer, as string) (err error) {
 	case asJSON:
 		return v.asResult().print(out, &format{name: asJSON})
 	case asPrometheus:
-		_, err = io.WriteString(out, v.metrics())
+		_, err = io.WriteString(out, metricsText(inspect.Figures(v.group, v.snapshot)))
 	default:
 		_, err = io.WriteString(out, v.lines())
 	}
@@ -232,44 +232,4 @@ func (v verdict) asResult() *result {
 		view.Shards[string(spoilt)] = unreadableRows(v.snapshot)
 	}
 	return &result{kind: "check", head: view}
-}
-
-// metrics returns the verdict in the text format of Prometheus.
-func (v verdict) metrics() string {
-	var b strings.Builder
-	group := label(v.group)
-	metric := func(name, help string) {
-		fmt.Fprintf(&b, "# HELP shardlease_%s %s\n# TYPE shardlease_%s gauge\n", name, help, name)
-	}
-	metric("check_status", "0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.")
-	fmt.Fprintf(&b, "shardlease_check_status{group=%s} %d\n", group, v.code)
-	if v.snapshot == nil {
-		return b.String()
-	}
-	metric("shards", "Shards by state.")
-	for _, of := range tallies(v.snapshot) {
-		fmt.Fprintf(&b, "shardlease_shards{group=%s,state=%s} %d\n", group, label(string(of.state)), of.shards)
-	}
-	metric("workers", "Workers that have a seat.")
-	fmt.Fprintf(&b, "shardlease_workers{group=%s} %d\n", group, len(v.snapshot.Workers))
-	metric("warnings", "Warnings by code and level.")
-	for _, code := range inspect.Codes() {
-		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
-			n := 0
-			for _, w := range v.warnings {
-				if w.Code == code && w.Level == level {
-					n++
-				}
-			}
-			if n > 0 {
-				fmt.Fprintf(&b, "shardlease_warnings{group=%s,code=%s,level=%s} %d\n", group, label(string(code)), label(strings.ToLower(level.String())), n)
-			}
-		}
-	}
-	return b.String()
-}
-
-// label returns a value of a Prometheus label.
-func label(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(clean(s)) + `"`
 }

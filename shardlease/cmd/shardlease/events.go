@@ -92,23 +92,27 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 			return nil
 		case err != nil && last == nil:
 			return err
-		case err != nil:
-			if !failing {
-				fmt.Fprintln(o.problems, "shardlease: the table does not answer:", clean(err.Error()))
-			}
-			failing = true
+		}
+		if o.tellFailing(&failing, err); err != nil {
 			continue
 		}
-		if failing {
-			fmt.Fprintln(o.problems, "shardlease: the table answers again")
-		}
-		failing = false
 		if err := printEvents(o.out, o.newEvents(last, s, since), f); err != nil {
 			return err
 		}
 		last = s
 	}
 	return nil
+}
+
+// tellFailing reports on the standard error when looks begin to fail, and when they succeed again.
+func (o *observer) tellFailing(failing *bool, err error) {
+	switch {
+	case err != nil && !*failing:
+		fmt.Fprintln(o.problems, "shardlease: the table does not answer:", clean(err.Error()))
+	case err == nil && *failing:
+		fmt.Fprintln(o.problems, "shardlease: the table answers again")
+	}
+	*failing = err != nil
 }
 
 // newEvents returns what has changed since the last snapshot; after the first one, what happened in

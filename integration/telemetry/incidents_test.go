@@ -1,0 +1,298 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/shardlease/shardlease-go/internal/proof/board"
+	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// An incident is what happens to a fleet, and which alerts then fire.
+type incident struct {
+	name   string
+	happen func(ctx context.Context, s *scene, pass func(time.Duration))
+	alerts []string // empty: none fires at any time
+}
+
+var errPoison = errors.New("poison")
+
+// incidents has at least one for each alert.
+func incidents() []incident {
+	fleet := func(s *scene, pass func(time.Duration)) {
+		for _, name := range []string{"a", "b", "c"} {
+			s.start(name, shardlease.Config{}, process(time.Second))
+		}
+		pass(2 * time.Minute)
+	}
+	return []incident{
+		{"a rolling deploy", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			fleet(s, pass)
+			for _, name := range []string{"a", "b", "c"} {
+				s.start(name+"-new", shardlease.Config{}, process(time.Second))
+				pass(time.Minute)
+				s.stop(name)
+				pass(time.Minute)
+			}
+			pass(10 * time.Minute)
+		}, nil},
+		{"all workers die", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			fleet(s, pass)
+			for _, name := range []string{"a", "b", "c"} {
+				s.kill(name)
+			}
+			pass(5 * time.Minute)
+		}, []string{"ShardleaseUnowned", "ShardleaseCritical"}},
+		{"the table does not answer", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			fleet(s, pass)
+			for _, m := range s.members {
+				m.link.Cut()
+			}
+			s.watcher.Cut()
+			pass(10 * time.Minute)
+		}, []string{"ShardleaseUnhealthy", "ShardleaseStoreFails", "ShardleaseUnwatched"}},
+		{"rows cannot be written", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			s.start("a", shardlease.Config{}, process(time.Second))
+			pass(time.Minute)
+			s.of("a").link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+				if w.Key().Kind == lease.KindLease {
+					return nil, errPoison
+				}
+				return send()
+			})
+			pass(5 * time.Minute)
+			s.of("a").link.OnWrite(nil)
+		}, []string{"ShardleaseUnhealthy", "ShardleaseCommitsWait"}},
+		{"a poison record", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			for _, name := range []string{"a", "b"} {
+				s.start(name, shardlease.Config{MaxAttempts: 3}, failing("shard-3"))
+			}
+			pass(10 * time.Minute)
+		}, []string{"ShardleaseQuarantined", "ShardleaseCritical"}},
+		{"a record that fails again and again", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			for _, name := range []string{"a", "b"} {
+				s.start(name, shardlease.Config{}, failing("shard-3"))
+			}
+			pass(40 * time.Minute)
+		}, []string{"ShardleaseWarning"}},
+		{"a handler hangs", func(ctx context.Context, s *scene, pass func(time.Duration)) {
+			for _, name := range []string{"a", "b"} {
+				s.start(name, shardlease.Config{StallAfter: 30 * time.Second}, func(soft context.Context, t *shardlease.Tenure) error {
+					if t.Shard().Name == "shard-3" {
+						<-ctx.Done()
+						return nil
+					}
+					return process(time.Second)(soft, t)
+				})
+			}
+			pass(10 * time.Minute)
+		}, []string{"ShardleaseHandlerHangs"}},
+		{"a fence is not raised", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			c := shardlease.Config{Targets: []shardlease.Target{{Name: "ledger", Raise: func(context.Context, string, int64) error { return errPoison }}}}
+			s.start("a", c, process(time.Second))
+			pass(10 * time.Minute)
+		}, []string{"ShardleaseFenceLow"}},
+		{"workers die one after the other", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			fleet(s, pass)
+			for i := range 4 {
+				name := fmt.Sprint("mortal-", i)
+				s.start(name, shardlease.Config{}, process(time.Second))
+				pass(2 * time.Minute)
+				s.kill(name)
+				pass(2 * time.Minute)
+			}
+			s.kill("a")
+			pass(2 * time.Minute)
+		}, []string{"ShardleaseDeaths"}},
+		{"the source does not answer", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			broken := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { return nil, errPoison })
+			s.startOn("a", broken, shardlease.Config{}, process(time.Second))
+			pass(12 * time.Minute)
+		}, []string{"ShardleaseUnready"}},
+		{"a lease is held for long", func(ctx context.Context, s *scene, pass func(time.Duration)) {
+			holder, waiter := s.session("holder", "locks"), s.session("waiter", "locks")
+			if _, err := holder.Acquire(ctx, "deploy", shardlease.AcquireOptions{}); err != nil {
+				s.t.Error(err)
+			}
+			s.all.Go(func() { _, _ = waiter.Acquire(ctx, "deploy", shardlease.AcquireOptions{}) })
+			pass(12 * time.Minute)
+		}, []string{"ShardleaseWaits"}},
+		{"a consumer falls behind", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			began := time.Now()
+			s.telemetry.Kinesis(group, func() map[string]map[string]int64 {
+				return map[string]map[string]int64{"": {"behind_max_ms": time.Since(began).Milliseconds()}}
+			})
+			pass(20 * time.Minute)
+		}, []string{"ShardleaseBehind"}},
+	}
+}
+
+// failing fails on one shard, and processes the others.
+func failing(shard string) shardlease.Handler {
+	return func(ctx context.Context, t *shardlease.Tenure) error {
+		if t.Shard().Name == shard {
+			return errPoison
+		}
+		return process(time.Second)(ctx, t)
+	}
+}
+
+// TestIncidents: each alert fires in an incident that a real fleet has in virtual time, and none during a rolling deploy.
+func TestIncidents(t *testing.T) {
+	promtool := program(t, "promtool")
+	fired := map[string]bool{}
+	for _, of := range incidents() {
+		for _, name := range of.alerts {
+			fired[name] = true
+		}
+		t.Run(strings.ReplaceAll(of.name, " ", "_"), func(t *testing.T) { of.check(t, promtool) })
+	}
+	for _, a := range board.Alerts() {
+		if !fired[a.Name] {
+			t.Errorf("there is no incident in which %s fires", a.Name)
+		}
+	}
+}
+
+func (of incident) check(t *testing.T, promtool string) {
+	recording := of.record(t)
+	if len(recording.samples) < 5 {
+		t.Fatalf("the fleet reports only %d time series", len(recording.samples))
+	}
+	file := filepath.Join(t.TempDir(), "incident.yaml")
+	if err := os.WriteFile(file, []byte(recording.test(of)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput()
+	if err != nil {
+		text := string(out)
+		t.Errorf("%v: %s", err, text[:min(len(text), 4000)])
+	}
+}
+
+// step is the time between two samples.
+const step = 15 * time.Second
+
+// record lets the incident happen in a bubble.
+func (of incident) record(t *testing.T) *recording {
+	r := &recording{samples: map[string][]string{}}
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		ctx, stop := context.WithCancel(t.Context())
+		s.watch(ctx, inspect.WatchOptions{})
+		of.happen(ctx, s, func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				time.Sleep(step)
+				r.sample(t, s)
+			}
+		})
+		stop()
+		s.end()
+	})
+	return r
+}
+
+// A recording has the samples of each time series that an alert reads.
+type recording struct {
+	steps   int
+	samples map[string][]string
+}
+
+// sample adds what the fleet reports now.
+func (r *recording) sample(t *testing.T, s *scene) {
+	t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string, labels []*dto.LabelPair, value float64) {
+		if !used[name] {
+			return
+		}
+		var of []string
+		for _, l := range labels {
+			of = append(of, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+		}
+		key := name + "{" + strings.Join(of, ",") + "}"
+		for len(r.samples[key]) < r.steps {
+			r.samples[key] = append(r.samples[key], "_")
+		}
+		r.samples[key] = append(r.samples[key], strconv.FormatFloat(value, 'g', 9, 64))
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch {
+			case m.GetHistogram() != nil:
+				add(f.GetName()+"_count", m.GetLabel(), float64(m.GetHistogram().GetSampleCount()))
+			case m.GetCounter() != nil:
+				add(f.GetName(), m.GetLabel(), m.GetCounter().GetValue())
+			case !math.IsNaN(m.GetGauge().GetValue()):
+				add(f.GetName(), m.GetLabel(), m.GetGauge().GetValue())
+			}
+		}
+	}
+	r.steps++
+	for key, values := range r.samples {
+		for len(values) < r.steps {
+			values = append(values, "_")
+		}
+		r.samples[key] = values
+	}
+}
+
+// used are the metrics that alerts read.
+var used = func() map[string]bool {
+	all := map[string]bool{}
+	for _, a := range board.Alerts() {
+		for _, name := range regexp.MustCompile(`shardlease_\w+`).FindAllString(a.Query, -1) {
+			all[name] = true
+		}
+	}
+	return all
+}()
+
+// test returns the test for promtool: the alerts of the incident fire at its end. If it has none, no alert fires at any time.
+func (r *recording) test(of incident) string {
+	var b strings.Builder
+	rules, err := filepath.Abs("../../docs/deploy/prometheus-rules.yaml")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: %v\ntests:\n  - interval: %v\n    input_series:\n", rules, step, step)
+	for _, key := range slices.Sorted(maps.Keys(r.samples)) {
+		fmt.Fprintf(&b, "      - series: '%s'\n        values: '%s'\n", key, strings.Join(r.samples[key], " "))
+	}
+	b.WriteString("    alert_rule_test:\n")
+	for _, a := range board.Alerts() {
+		if len(of.alerts) == 0 {
+			for at := time.Minute; at < time.Duration(r.steps)*step; at += time.Minute {
+				fmt.Fprintf(&b, "      - {eval_time: %v, alertname: %s, exp_alerts: []}\n", at, a.Name)
+			}
+		}
+		if slices.Contains(of.alerts, a.Name) {
+			of := group
+			if a.Name == "ShardleaseWaits" {
+				of = "locks"
+			}
+			fmt.Fprintf(&b, "      - eval_time: %v\n        alertname: %s\n        exp_alerts:\n          - exp_labels: {severity: %s, group: %s}\n            exp_annotations: {summary: '%s', runbook: '%s'}\n",
+				time.Duration(r.steps-1)*step, a.Name, a.Severity, of, strings.ReplaceAll(a.Text, "{{ $labels.group }}", of), board.Docs+a.Runbook)
+		}
+	}
+	return b.String()
+}
