@@ -13,7 +13,8 @@ type Code string
 // The codes of warnings, each with its condition. T is the longest lease time of the group. Where a
 // condition names a time, an observed age reaches it, or a told age exceeds it by a minute.
 const (
-	// CodeNoWorkers: no worker has a living seat. An error while a shard needs a worker.
+	// CodeNoWorkers: no worker has a living seat. An error while a shard needs a worker. Also an error if all workers that
+	// live are leaving, and a shard without an owner has waited as long as for unclaimed.
 	CodeNoWorkers Code = "no-workers"
 	// CodeRestored: the table was restored or replaced, and the workers claim nothing.
 	CodeRestored Code = "restored"
@@ -23,7 +24,8 @@ const (
 	// CodeUnclaimed: a shard may be claimed, a worker lives, and no worker has claimed it for longer than the
 	// longest rest that applies, T, and 1.2 s for each thousand shards. Four minutes more while
 	// every worker is unwell. After a failure the longest rest is that of the backoff of the workers, and
-	// Options.MaxBackoff if one of them does not publish it.
+	// Options.MaxBackoff if one of them does not publish it. Or a
+	// shard waits for a parent that waits for the shard.
 	CodeUnclaimed Code = "unclaimed"
 	// CodeNoRoom: the plan has no worker with room for some shards. An error while one of them has no owner.
 	CodeNoRoom Code = "no-room"
@@ -40,6 +42,8 @@ const (
 	// CodeQuarantined: a shard is quarantined. An error if a worker or session has set it aside, a warning if an
 	// operator has.
 	CodeQuarantined Code = "quarantined"
+	// CodeUnlisted: the source no longer lists a shard that is not finished, and so no worker claims it.
+	CodeUnlisted Code = "unlisted"
 	// CodeFailing: at least two tenures of a shard have failed since it last made progress. In a group of sessions, not
 	// all of them were deaths.
 	CodeFailing Code = "failing"
@@ -89,8 +93,8 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeNoWorkers, CodeRestored, CodeOrphaned, CodeUnclaimed, CodeNoRoom, CodeUnwellWorker, CodeStuckHandoff,
-		CodeDanglingOffer, CodeQuarantined, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing, CodeLeavingSlowly,
-		CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
+		CodeDanglingOffer, CodeQuarantined, CodeUnlisted, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing,
+		CodeLeavingSlowly, CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
 	}
 }
 

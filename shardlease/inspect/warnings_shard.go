@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -15,8 +16,12 @@ func (f *findings) shard(s *Shard) {
 	switch s.State {
 	case Orphaned:
 		f.orphaned(s)
-	case Free:
+	case Free, Resting: // a shard rests for too long if the time of its failure is in the future
 		f.unclaimed(s)
+	case Blocked:
+		f.circular(s)
+	case Unlisted:
+		f.unlisted(s)
 	case Quarantined:
 		f.quarantined(s)
 	case Held, Moving:
@@ -65,6 +70,33 @@ func (f *findings) orphaned(s *Shard) {
 	f.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)), do)
 }
 
+// unlisted reports a shard that was given up because the source lacks it. No bound applies: nobody processes it until a
+// source lists it again.
+func (f *findings) unlisted(s *Shard) {
+	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker processes it%s.", lasting(s.Since)),
+		fmt.Sprintf("If the source is wrong, repair it: a worker then claims the shard. If nothing is left to read, `shardlease remove %s --why \"…\"`.", quoted(s.Name)))
+}
+
+// circular reports a shard that waits for a parent, which waits for the shard. Every other blocked shard waits, in the
+// end, for a parent that is not blocked, or that cannot be read: if no worker processes that one, it has a warning.
+func (f *findings) circular(s *Shard) {
+	seen, next := map[string]bool{s.Name: true}, s.Blockers
+	for len(next) > 0 {
+		name := next[0]
+		next = next[1:]
+		of := f.Shard(name)
+		if of == nil || of.State != Blocked {
+			return
+		}
+		if !seen[name] {
+			seen[name] = true
+			next = append(slices.Clip(next), of.Blockers...)
+		}
+	}
+	f.warn(CodeUnclaimed, slog.LevelError, s.Name, fmt.Sprintf("the shard waits for %s, and they wait for each other.", strings.Join(s.Blockers, " ")),
+		fmt.Sprintf("Repair the parents in the item of one of them (docs/table.md); `shardlease get %s` shows the parents.", quoted(s.Name)))
+}
+
 func lasting(a Age) string {
 	if !a.Known || a.D == 0 {
 		return ""
@@ -75,7 +107,7 @@ func lasting(a Age) string {
 // unclaimed reports a shard that no worker has claimed in time.
 func (f *findings) unclaimed(s *Shard) {
 	if len(f.claims) == 0 || f.Restored || f.unplaced(s) {
-		return
+		return // these have warnings of their own
 	}
 	limit, unwell := f.ttl+f.claiming()+f.rests.longest(s.Row, f.only(s.Row.Last.From)), true
 	oldest := Age{}
@@ -88,7 +120,11 @@ func (f *findings) unclaimed(s *Shard) {
 	if unwell {
 		limit += longestIllness
 	}
-	text, help := "the shard is free", fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name))
+	text := "the shard is free"
+	if s.State == Resting {
+		text = "the shard rests for too long"
+	}
+	help := fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name))
 	if of := s.Row.Reserved; f.claimsAs(of.For) {
 		limit += of.Lasts
 	} else if of.For != "" {

@@ -150,6 +150,9 @@ func shardStories() []story {
 			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op")
 			of.rows["shard-0"].Quarantined = true
 		}, end: func(of *table) { of.rows["shard-0"].Quarantined = false }},
+		{name: "the source lacks it", code: inspect.CodeUnlisted, level: warning, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonUnlisted, "", "a")
+		}, end: claimed},
 		{name: "two failures", code: inspect.CodeFailing, level: warning, subject: "shard-0", begin: func(of *table) {
 			of.failTwice(of.rows["shard-0"])
 			of.begin(of.rows["shard-0"], lease.ReasonFailed, "b", "")
