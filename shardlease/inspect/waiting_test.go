@@ -38,6 +38,11 @@ func situations() []situation {
 		{"its move is stuck", inspect.Moving, inspect.CodeStuckHandoff, 26 * time.Second, func(of *table) { of.want("b", "shard-0", "eager 10s") }},
 		{"it is offered to nobody", inspect.Moving, inspect.CodeDanglingOffer, 43 * time.Second, func(of *table) { of.rows["shard-0"].OfferedTo = "x-1" }},
 		{"nobody claims it", inspect.Free, inspect.CodeUnclaimed, soon, free},
+		{"a handler of it hangs in every process", inspect.Free, inspect.CodeHangs, 0, func(of *table) {
+			free(of)
+			of.news("a", lease.NewsHangs, "shard-0")
+			of.news("b", lease.NewsHangs, "shard-0")
+		}},
 		{"there is no worker", inspect.Free, inspect.CodeNoWorkers, 0, func(of *table) { free(of); clear(of.seats) }},
 		{"every worker leaves", inspect.Free, inspect.CodeNoWorkers, soon, func(of *table) { free(of); leave(of) }},
 		{"no worker has room", inspect.Free, inspect.CodeNoRoom, 0, func(of *table) { free(of); of.planned(2); of.plan.Unplaced = 1 }},

@@ -48,8 +48,9 @@ const (
 	// all of them were deaths.
 	CodeFailing Code = "failing"
 	// CodeNoProgress: no checkpoint of a held shard was accepted for five minutes, or since its claim that
-	// long ago, and its worker reports silent handlers. Info if the worker reports none, after
-	// Options.Quiet: the shard may just be idle. Of a session: its seat shows silent holders.
+	// long ago, and its worker names the handler as one that was not idle and is silent. An older worker names
+	// no handler: then it has silent ones. Info otherwise, after Options.Quiet: the shard may just be idle. Of a
+	// session: its seat shows silent holders.
 	CodeNoProgress Code = "no-progress"
 	// CodeSilent: a worker has stored no heartbeat for T + T/3 + 0.5 s by its own T (at least T + 2.5 s in fleets of
 	// more than eight), and no other worker has evicted it. A session is reported only if it
@@ -57,6 +58,9 @@ const (
 	CodeSilent Code = "silent"
 	// CodeBouncing: a shard was handed over four times or more in the last five minutes.
 	CodeBouncing Code = "bouncing"
+	// CodeHangs: handlers of a worker have not returned although their tenures have ended. An error for a shard that
+	// nobody holds, if such a handler keeps it from every worker.
+	CodeHangs Code = "hangs"
 	// CodeLeavingSlowly: a worker that shuts down holds shards, and their number has not fallen for 20 s,
 	// or for as long as the terms of its moves allow. Only an Observer can tell.
 	CodeLeavingSlowly Code = "leaving-slowly"
@@ -94,7 +98,7 @@ func Codes() []Code {
 	return []Code{
 		CodeNoWorkers, CodeRestored, CodeOrphaned, CodeUnclaimed, CodeNoRoom, CodeUnwellWorker, CodeStuckHandoff,
 		CodeDanglingOffer, CodeQuarantined, CodeUnlisted, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing,
-		CodeLeavingSlowly, CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
+		CodeHangs, CodeLeavingSlowly, CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
 	}
 }
 
@@ -109,8 +113,8 @@ type Warning struct {
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
 // of subjects. A snapshot of LookAt has no warnings that need all shards. A group of sessions has only
-// the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew, and plan-stale while
-// workers follow a plan that is gone.
+// the warnings restored, orphaned, quarantined, failing, no-progress, silent, hangs, unreadable and clock-skew, and
+// plan-stale while workers follow a plan that is gone.
 func (s *Snapshot) Warnings() []Warning {
 	f := s.findings()
 	f.table()

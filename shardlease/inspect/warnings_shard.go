@@ -27,6 +27,9 @@ func (f *findings) shard(s *Shard) {
 	case Held, Moving:
 		f.progress(s)
 	}
+	if s.State == Free || s.State == Resting || s.State == Orphaned {
+		f.hangsEverywhere(s)
+	}
 	if s.Move != nil {
 		f.move(s)
 	}
@@ -203,8 +206,8 @@ func (f *findings) progress(s *Shard) {
 	text := fmt.Sprintf("no checkpoint was accepted for %s under worker %q", about(age.D), s.Owner.Name)
 	switch {
 	case owner == nil || !owner.alive(): // it has a warning of its own
-	case owner.Seat.Health.Silent > 0 && over(silentAfter):
-		f.warn(CodeNoProgress, slog.LevelWarn, s.Name, text+fmt.Sprintf(", which reports %s.", many(int(owner.Seat.Health.Silent), "silent handler")),
+	case over(silentAfter) && owner.blames(s.Name):
+		f.warn(CodeNoProgress, slog.LevelWarn, s.Name, text+fmt.Sprintf(", which reports %s.", owner.silents()),
 			fmt.Sprintf("Find out where the handler hangs; `shardlease release %s --why \"…\"` gives the shard another start.", quoted(s.Name)))
 	case quiet > 0 && over(quiet):
 		f.warn(CodeNoProgress, slog.LevelInfo, s.Name, text+"; the shard may be idle.",
@@ -226,6 +229,24 @@ func (f *findings) move(s *Shard) {
 		f.warn(CodeStuckHandoff, slog.LevelWarn, s.Name, fmt.Sprintf("the move from worker %q to worker %q has been %s for %s, and should end within %s.", m.From.Name, m.To.Name, m.Phase, about(m.For.D), about(m.May)),
 			fmt.Sprintf("Find out why the handler of worker %q does not return; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
 	}
+}
+
+// blames reports whether the worker says that the handler of this shard was not idle and is silent. A worker of an older
+// build names no shards, and says since when the longest of them is silent: then it may be any of them.
+func (w *Worker) blames(shard string) bool {
+	names := w.told(lease.NewsSilent)
+	if len(names) == 0 {
+		return w.Seat.Health.Silent > 0 && !w.Seat.Health.SilentSince.IsZero()
+	}
+	return slices.Contains(names, shard)
+}
+
+// silents returns what a worker reports of a shard that it blames.
+func (w *Worker) silents() string {
+	if len(w.told(lease.NewsSilent)) == 0 {
+		return many(int(w.Seat.Health.Silent), "silent handler")
+	}
+	return "that its handler was not idle and is silent"
 }
 
 const (

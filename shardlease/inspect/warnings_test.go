@@ -116,6 +116,17 @@ func (of *table) move(shard, to string) {
 	of.commit(of.rows[shard])
 }
 
+// news makes the seat of a worker name a shard.
+func (of *table) news(worker string, kind lease.NewsKind, shard string) {
+	of.seats[worker].News = append(of.seats[worker].News, lease.News{Kind: kind, Shard: shard})
+}
+
+// silent makes a worker report one silent handler, which was not idle.
+func (of *table) silent(worker, shard string) {
+	of.seats[worker].Health = lease.Health{Silent: 1, SilentSince: of.now}
+	of.news(worker, lease.NewsSilent, shard)
+}
+
 func shardStories() []story {
 	claimed := func(of *table) { of.begin(of.rows["shard-0"], of.rows["shard-0"].Last.Reason, "b", "") }
 	return []story{
@@ -158,15 +169,24 @@ func shardStories() []story {
 			of.begin(of.rows["shard-0"], lease.ReasonFailed, "b", "")
 		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a handler is silent", code: inspect.CodeNoProgress, level: warning, subject: "shard-0", after: 5 * time.Minute, begin: func(of *table) {
-			of.idle, of.seats["a"].Health.Silent = true, 1
-			delete(of.rows, "shard-2")
+			of.idle = true
+			of.silent("a", "shard-0")
 		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a handler is silent from its claim", code: inspect.CodeNoProgress, level: warning, subject: "shard-4", after: 5 * time.Minute, begin: func(of *table) {
-			of.idle, of.seats["b"].Health.Silent = true, 1
-			delete(of.rows, "shard-1")
-			delete(of.rows, "shard-3")
+			of.idle = true
+			of.silent("b", "shard-4")
 			of.begin(of.row("shard-4"), lease.ReasonInitial, "b", "")
 		}, end: func(of *table) { of.commit(of.rows["shard-4"]) }},
+		{name: "a handler of an older build is silent", code: inspect.CodeNoProgress, level: warning, subject: "shard-0", after: 5 * time.Minute, begin: func(of *table) {
+			of.idle = true
+			of.seats["a"].Health = lease.Health{Silent: 1, SilentSince: of.now}
+			delete(of.rows, "shard-2")
+		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
+		{name: "a handler hangs in every process", code: inspect.CodeHangs, level: severe, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op")
+			of.news("a", lease.NewsHangs, "shard-0")
+			of.news("b", lease.NewsHangs, "shard-0")
+		}, end: func(of *table) { of.seats["b"].News = nil }},
 		{name: "idle", code: inspect.CodeNoProgress, level: info, subject: "shard-0", after: 15 * time.Minute, begin: func(of *table) { of.idle = true },
 			end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a large state", code: inspect.CodeFatRow, level: info, subject: "shard-0", begin: func(of *table) { of.rows["shard-0"].Checkpoint.State = strings.Repeat("x", 4000) },
@@ -206,6 +226,8 @@ func workerStories() []story {
 		}, end: func(of *table) { of.seats["b"].Health.Unwell = "" }},
 		{name: "dead", code: inspect.CodeSilent, level: warning, subject: "a", after: ttl + ttl/3 + 500*time.Millisecond, begin: func(of *table) { of.frozen = "a" },
 			end: func(of *table) { of.frozen = ""; of.pass(time.Second) }},
+		{name: "a handler hangs", code: inspect.CodeHangs, level: warning, subject: "a", begin: func(of *table) { of.news("a", lease.NewsHangs, "shard-1") },
+			end: func(of *table) { of.seats["a"].News = nil }},
 		{name: "a handler does not return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 20 * time.Second, untold: true, begin: func(of *table) { of.seats["a"].Leaving = true },
 			end: func(of *table) { of.move("shard-0", "b") }},
 		{name: "a handler has longer to return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 85 * time.Second, untold: true, also: []inspect.Code{inspect.CodeStuckHandoff}, begin: func(of *table) {

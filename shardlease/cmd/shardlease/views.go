@@ -209,6 +209,7 @@ func workerFields() []field[*inspect.Worker] {
 		{title: "!>GIVING", json: "giving", value: func(w of) any { return w.Giving }},
 		{title: "?+>WAITS", json: "waits,omitempty", value: func(w of) any { return w.Waits() }, cell: func(w of) string { return limit(int64(w.Waits())) }},
 		{title: ">HEARTBEAT", json: "heartbeatAge", value: func(w of) any { return w.Silent }},
+		{title: ">HANGS", json: "hangs,omitempty", value: func(w of) any { return w.Hangs }, cell: func(w of) string { return limit(int64(len(w.Hangs))) }},
 		{title: "BEATING", json: "beating", value: func(w of) any { return w.Beating }},
 		{title: "~STATE", value: func(w of) any { return workerState(w) }},
 		{title: "+TASK", json: "task,omitempty", value: func(w of) any { return w.Seat.Task }},
