@@ -257,9 +257,12 @@ func (of *tenure) marked(t *turn, tie uint64, in Marks) {
 // to stop.
 func (of *tenure) returned(in Returned) {
 	w := &of.wind
-	w.returned, w.note = true, in.Note
-	if in.Failed && !w.draining {
-		w.blame = unjudged
+	w.returned = true
+	switch {
+	case !in.Failed:
+		w.note = in.Note
+	case !w.draining: // otherwise the note of what is no failure would have the error
+		w.blame, w.note = unjudged, in.Note
 	}
 }
 

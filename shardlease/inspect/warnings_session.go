@@ -89,6 +89,6 @@ func (f *findings) setAside(s *Shard) {
 	if last.Note != "" {
 		text += fmt.Sprintf(" (%s)", last.Note)
 	}
-	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it.",
+	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it."+afterError(s),
 		fmt.Sprintf("When it may be used again, `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }

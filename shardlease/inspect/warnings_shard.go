@@ -50,8 +50,16 @@ func (f *findings) failing(s *Shard, shard, worker, handler string) {
 	if t := s.LastFailure; t != nil {
 		last = fmt.Sprintf(", the last one under %s %q (%s)", worker, t.From, t.Reason)
 	}
-	f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the %s have failed since it last made progress%s.", s.Attempts, shard, last),
+	f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the %s have failed since it last made progress%s%s.", s.Attempts, shard, last, lastError(s)),
 		fmt.Sprintf("Read the errors of %s in the logs of its %ss; `shardlease history %s` names them.", handler, worker, quoted(s.Name)))
+}
+
+// lastError returns the last error of a shard as a part of a sentence, without an end of its own.
+func lastError(s *Shard) string {
+	if text, _ := s.Row.LastError(); text != "" {
+		return ": " + strings.TrimRight(text, ". ")
+	}
+	return ""
 }
 
 // claiming is how long the claims of all shards may take: a fleet claims about a thousand a second.
@@ -180,8 +188,16 @@ func (f *findings) quarantined(s *Shard) {
 	if last.Note != "" {
 		text += fmt.Sprintf(" (%s)", last.Note)
 	}
-	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it.",
+	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it."+afterError(s),
 		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
+}
+
+// afterError returns the last error of a shard as a sentence that follows another one.
+func afterError(s *Shard) string {
+	if text := lastError(s); text != "" {
+		return " The last error was" + text + "."
+	}
+	return ""
 }
 
 const (

@@ -286,6 +286,91 @@ func TestHandlersThatRunUnraised(t *testing.T) {
 	}
 }
 
+// TestLastErrorIsShown: the warnings failing and quarantined have the last error, and so have the last failure of a shard and
+// the change that shows it, but not the text of its row. Without one the sentences end as before.
+func TestLastErrorIsShown(t *testing.T) {
+	of := settled(t)
+	row, before := of.rows["shard-0"], of.look()
+	of.failTwice(row)
+	if all := warned(of.look(), inspect.CodeFailing); len(all) != 1 || strings.Contains(all[0].Text, ": ") {
+		t.Errorf("without an error: %v", all)
+	}
+	row.Failures.Error, row.Failures.ErrorOf = "card 4111 refused.", row.Generation-1
+	s := of.look()
+	if all := warned(s, inspect.CodeFailing); len(all) != 1 || !strings.HasSuffix(all[0].Text, "(failed): card 4111 refused.") {
+		t.Errorf("%v", all)
+	}
+	if at := s.Shard("shard-0"); at.LastFailure == nil || at.LastFailure.Note != "card 4111 refused." || strings.Contains(at.Row.String(), "4111") {
+		t.Errorf("the last failure is %v", at.LastFailure)
+	}
+	told := 0
+	for _, change := range inspect.Diff(before, s) {
+		if strings.Contains(change.Text, "4111") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d changes have the error: %v", told, inspect.Diff(before, s))
+	}
+	of.begin(row, lease.ReasonFailed, "", "a")
+	row.Quarantined = true
+	if all := warned(of.look(), inspect.CodeQuarantined); len(all) != 1 || !strings.HasSuffix(all[0].Text, "no worker processes it. The last error was: card 4111 refused.") {
+		t.Errorf("%v", all)
+	}
+}
+
+// TestSilentNeighbours: of the shards that a worker holds, only the one whose handler the worker names is blamed. Its
+// neighbour may be idle, and so may all shards if the worker names none. A worker that holds other shards is not asked.
+func TestSilentNeighbours(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make func(of *table)
+		want string
+	}{
+		"one is named":         {func(of *table) { of.silent("a", "shard-2") }, "shard-2"},
+		"all may be idle":      {func(of *table) { of.seats["a"].Health.Silent = 2 }, ""},
+		"an older build":       {func(of *table) { of.seats["a"].Health = lease.Health{Silent: 1, SilentSince: of.now} }, "shard-0 shard-2"},
+		"another one is named": {func(of *table) { of.silent("b", "shard-0") }, ""},
+	} {
+		of := settled(t)
+		of.idle = true
+		tc.make(of)
+		of.pass(7 * time.Minute)
+		var got []string
+		for _, w := range warned(of.look(), inspect.CodeNoProgress) {
+			if w.Level == warning {
+				got = append(got, w.Subject)
+			}
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestHangsNameEveryProcess: the warning of a worker names the first ten shards. A shard has one of its own only while nobody
+// holds it, and while no worker is left that could claim it.
+func TestHangsNameEveryProcess(t *testing.T) {
+	of := settled(t)
+	for i := range 12 {
+		of.news("a", lease.NewsHangs, fmt.Sprintf("shard-%02d", i))
+	}
+	of.news("a", lease.NewsHangs, "shard-1")
+	of.news("b", lease.NewsHangs, "shard-1")
+	all := warned(of.look(), inspect.CodeHangs)
+	if len(all) != 2 || !strings.Contains(all[0].Text, "13 tenures of the worker") || !strings.Contains(all[0].Text, "shard-09 and 3 more.") || all[1].Subject != "b" {
+		t.Errorf("%v", all)
+	}
+	of.begin(of.rows["shard-1"], lease.ReasonForced, "", "op")
+	if all := warned(of.look(), inspect.CodeHangs); len(all) != 3 || all[0].Subject != "shard-1" || !strings.Contains(all[0].Text, "(a, b)") {
+		t.Errorf("%v", all)
+	}
+	of.seats["b"].Leaving = true
+	of.seat("c")
+	if all := warned(of.look(), inspect.CodeHangs); len(all) != 2 {
+		t.Errorf("another worker may claim it: %v", all)
+	}
+}
+
 // TestWarningsByOwnClock: each warning begins when its documented time has passed on the reader's own clock, not
 // before, and ends with its cause. The test looks every 250 ms (in a sample, every second).
 func TestWarningsByOwnClock(t *testing.T) {

@@ -230,7 +230,12 @@ func wishesFault(s *inspect.Snapshot) error {
 	return nil
 }
 
-// transfers returns the changes of hands that a row remembers, newest first.
+// transfers returns the changes of hands that a row remembers, newest first. The one that ended the tenure of the last error
+// has this error as its note.
 func transfers(row lease.Row) []lease.Transfer {
-	return append([]lease.Transfer{row.Last}, row.History()...)
+	list := append([]lease.Transfer{row.Last}, row.History()...)
+	for i := range list {
+		list[i] = row.Noted(list[i])
+	}
+	return list
 }
