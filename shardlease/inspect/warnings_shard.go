@@ -231,22 +231,6 @@ func (f *findings) progress(s *Shard) {
 	}
 }
 
-func (f *findings) move(s *Shard) {
-	m := s.Move
-	if owner := f.by[s.Owner.Incarnation]; owner != nil && owner.Dead {
-		return // its shards are claimed when it is evicted
-	}
-	switch {
-	case m.May == 0 || m.For.Watched < m.May:
-	case m.Phase == Dangling:
-		f.warn(CodeDanglingOffer, slog.LevelWarn, s.Name, fmt.Sprintf("worker %q has offered the shard for %s to incarnation %q, which has no seat.", m.From.Name, about(m.For.D), m.To.Incarnation),
-			fmt.Sprintf("Look at the logs of worker %q; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
-	default:
-		f.warn(CodeStuckHandoff, slog.LevelWarn, s.Name, fmt.Sprintf("the move from worker %q to worker %q has been %s for %s, and should end within %s.", m.From.Name, m.To.Name, m.Phase, about(m.For.D), about(m.May)),
-			fmt.Sprintf("Find out why the handler of worker %q does not return; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
-	}
-}
-
 // blames reports whether the worker says that the handler of this shard was not idle and is silent. A worker of an older
 // build names no shards, and says since when the longest of them is silent: then it may be any of them.
 func (w *Worker) blames(shard string) bool {
@@ -263,6 +247,22 @@ func (w *Worker) silents() string {
 		return many(int(w.Seat.Health.Silent), "silent handler")
 	}
 	return "that its handler was not idle and is silent"
+}
+
+func (f *findings) move(s *Shard) {
+	m := s.Move
+	if owner := f.by[s.Owner.Incarnation]; owner != nil && owner.Dead {
+		return // its shards are claimed when it is evicted
+	}
+	switch {
+	case m.May == 0 || m.For.Watched < m.May:
+	case m.Phase == Dangling:
+		f.warn(CodeDanglingOffer, slog.LevelWarn, s.Name, fmt.Sprintf("worker %q has offered the shard for %s to incarnation %q, which has no seat.", m.From.Name, about(m.For.D), m.To.Incarnation),
+			fmt.Sprintf("Look at the logs of worker %q; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
+	default:
+		f.warn(CodeStuckHandoff, slog.LevelWarn, s.Name, fmt.Sprintf("the move from worker %q to worker %q has been %s for %s, and should end within %s.", m.From.Name, m.To.Name, m.Phase, about(m.For.D), about(m.May)),
+			fmt.Sprintf("Find out why the handler of worker %q does not return; `shardlease release %s --why \"…\"` takes the shard from it.", m.From.Name, quoted(s.Name)))
+	}
 }
 
 const (

@@ -135,6 +135,9 @@ const (
 	ReasonUnlisted     Reason = "unlisted"      // the source no longer lists the shard, which is not finished
 )
 
+// String returns the reason as rows store it.
+func (r Reason) String() string { return string(r) }
+
 // A Transfer records one change of hands. A release is one too: it ends a generation although
 // nobody takes the shard over.
 type Transfer struct {
@@ -164,7 +167,7 @@ func (t Transfer) String() string {
 	if t.Claimed() {
 		text = "claimed after " + text
 	}
-	if did := cmp.Or(t.Did, t.mode()); did != "" {
+	if did := cmp.Or(t.Did, t.mode()); did != "" && did != text {
 		text += ": " + did
 	}
 	if t.From != "" {
@@ -217,9 +220,6 @@ func (r Row) Failed() int64 {
 	return min(r.Failures.Errors, r.Failures.Count)
 }
 
-// FailedUnder returns how many of [Row.Attempts] failed under the worker of that name.
-func (r Row) FailedUnder(worker string) int64 {
-	for hash, n := range attr.Failed(r.Failures.Workers, r.Attempts()) {
 // LastError returns the error of the latest failed tenure that had one, and the generation of that tenure; empty: there is
 // none, or the shard has made progress since. The text may contain the user's data.
 func (r Row) LastError() (text string, generation int64) {
@@ -237,6 +237,9 @@ func (r Row) Noted(t Transfer) Transfer {
 	return t
 }
 
+// FailedUnder returns how many of [Row.Attempts] failed under the worker of that name.
+func (r Row) FailedUnder(worker string) int64 {
+	for hash, n := range attr.Failed(r.Failures.Workers, r.Attempts()) {
 		if hash == attr.Hashed(worker) {
 			return n
 		}

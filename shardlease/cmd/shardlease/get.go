@@ -179,7 +179,7 @@ func reason(t lease.Transfer) string {
 	switch {
 	case t.Claimed():
 		return "claimed after " + string(t.Reason)
-	case t.Did != "":
+	case t.Did != "" && t.Did != string(t.Reason):
 		return string(t.Reason) + ": " + t.Did
 	case t.Mode.Validate() == nil:
 		return string(t.Reason) + ": " + t.Mode.String()
