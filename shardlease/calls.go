@@ -269,7 +269,13 @@ func (r *run) handle(t *Tenure, how engine.Raise, started event.Event) {
 	panicked, err := true, error(&panicError{})
 	defer func() {
 		in, at, result := engine.Returned{Tenure: t.id()}, r.worker.wall().UnixMilli(), err
-		in.Failed, in.Note, err = resultOf(t, panicked, err)
+		in.Failed, in.Note, err = resultOf(t, panicked, err, func(err error) string {
+			text, fault := errorText(r.config.ErrorText, err)
+			if fault != nil {
+				r.hookFault(t.shard.Name, fault)
+			}
+			return text
+		})
 		// Marks that are made after close are refused. Those made before are in the inbox,
 		// so they are reported before the return.
 		end := t.close()
@@ -299,12 +305,12 @@ func (r *run) handle(t *Tenure, how engine.Raise, started event.Event) {
 //
 // If ctx has ended, the handler may return any error, and that is no failure. If that error
 // is the error of ctx or its cause, it contains nothing new.
-func resultOf(t *Tenure, panicked bool, err error) (failed bool, note string, news error) {
+func resultOf(t *Tenure, panicked bool, err error, textOf func(error) string) (failed bool, note string, news error) {
 	switch {
 	case err == nil:
 		return false, t.releaseNote(), nil
 	case panicked || t.soft.Err() == nil:
-		return true, noteOf(err), err
+		return true, textOf(err), err
 	}
 	if end, _ := errors.AsType[*EndError](err); end != nil || errors.Is(err, context.Canceled) {
 		err = nil

@@ -148,6 +148,13 @@ type Config struct {
 	// [event.SourceFault] and concludes nothing from the listing.
 	EmptySource bool
 
+	// ErrorText returns what the table stores of the error with which a handler has failed, at most 256 bytes, for people who
+	// look at the shard. Return "" to store nothing. It must return at once, and may be called for several shards at a
+	// time. The row keeps the text until the shard makes progress, and everybody who may read the table can read it:
+	// shorten or replace texts that contain data of your users. Default: the first 160 bytes of the text. Characters that
+	// are not printable are escaped.
+	ErrorText func(error) string
+
 	// Observe is called with each event, one at a time, on a goroutine of its own. No
 	// heartbeat waits for it: events that do not fit into the queue are dropped and counted
 	// ([event.Event.Dropped]). Each call must return, because Run waits until the last event

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -274,9 +275,7 @@ func given(err error) error {
 	return err
 }
 
-// noteOf returns the part of an error that may be stored in the table: the type of its
-// innermost cause. The text of the error may contain the user's data, which must not get into
-// a note.
+// noteOf returns the type of the innermost cause of an error, which contains nothing of the user's data.
 func noteOf(err error) string {
 	for {
 		switch of := err.(type) {
@@ -293,6 +292,36 @@ func noteOf(err error) string {
 		}
 		err = next
 	}
+}
+
+// errorText returns the text of a handler's error that the table stores: what Config.ErrorText makes of it, or its first 160
+// bytes. Characters that are not printable are escaped, so that a text has one line. If ErrorText fails, the table gets the
+// type of the error, and fault why.
+func errorText(text func(error) string, err error) (stored string, fault error) {
+	const usual = 160
+	if text == nil {
+		return escaped(err.Error(), usual), nil
+	}
+	if fault = apart(func() { stored = escaped(text(given(err)), lease.MaxNote) }); fault != nil {
+		return noteOf(err), &HookError{Hook: "ErrorText", Err: fault}
+	}
+	return stored, nil
+}
+
+// escaped returns the first limit bytes of s with every character escaped that is not printable.
+func escaped(s string, limit int) string {
+	var b strings.Builder
+	for _, r := range s {
+		part := string(r)
+		if !unicode.IsPrint(r) {
+			part = strings.Trim(strconv.QuoteRune(r), "'")
+		}
+		if b.Len()+len(part) > limit {
+			break
+		}
+		b.WriteString(part)
+	}
+	return b.String()
 }
 
 // printable returns what can be stored as text of the first limit bytes of s. It cuts first,

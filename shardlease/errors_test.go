@@ -52,8 +52,7 @@ func TestHeldErrorNamesWhatItKnows(t *testing.T) {
 	}
 }
 
-// The note of a failure contains the type of the error: its text may contain the user's
-// data.
+// If ErrorText fails, the table gets the type of the error: its text may contain what ErrorText would have hidden.
 func TestNotesHoldNoText(t *testing.T) {
 	secret := errors.New("card 4111 1111 1111 1111")
 	for _, err := range []error{

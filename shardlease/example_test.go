@@ -111,7 +111,7 @@ func ExampleEndError() {
 func ExampleConfig_observe() {
 	urgency := func(e event.Event) string {
 		switch e.Kind {
-		case event.Quarantined, event.Malformed, event.Restored, event.CommitsFail:
+		case event.Quarantined, event.Malformed, event.Restored, event.CommitsFail, event.Hangs:
 			return "page"
 		case event.StoreFault, event.SourceFault:
 			if e.Lasted >= time.Minute {

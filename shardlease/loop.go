@@ -38,6 +38,7 @@ type run struct {
 	episode     map[engine.Tenure]*episode
 	handlers    int            // how many handlers have not returned
 	held        int            // how many ends of tenures are not reported yet, because the handler has not returned
+	hangs       engine.Instant // when to report next the handlers that hang; Never: the worker does not shut down
 	late        engine.Instant // when the first of these ends is reported even if the handler has not returned
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
@@ -56,7 +57,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(w.config.Commit.Marks), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
-		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never,
+		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never, hangs: engine.Never,
 		flights: newFlights(), raiser: newRaiser(w.config),
 	}
 	r.inbox.worker = w
@@ -118,7 +119,7 @@ func (r *run) loop(ctx context.Context) {
 		if r.engine.Done() {
 			return
 		}
-		timer.Reset(max(0, min(r.wake, r.flights.next).Sub(r.mono())))
+		timer.Reset(max(0, min(r.wake, r.flights.next, r.hangs).Sub(r.mono())))
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
@@ -151,6 +152,7 @@ func (r *run) advance(b batch) {
 	}
 	r.abandonCalls()
 	r.reportHeld()
+	r.reportHangs()
 	r.reportSilentSource()
 	r.worker.publish(r.engine.Status())
 }
@@ -190,6 +192,8 @@ func (r *run) admit(a arrival) bool {
 		r.returned(in.Tenure, a)
 	case engine.Source:
 		r.sourceDue = engine.Never
+	case engine.Stop:
+		r.hangs = r.mono()
 	}
 	return true
 }
@@ -329,9 +333,10 @@ func (r *run) finish() {
 // awaitHandlers waits for the handlers that have not returned, and reports tenures whose
 // handlers do not return in time.
 func (r *run) awaitHandlers() {
-	late := time.NewTimer(r.config.TTL / 3) // by then the end of every tenure is reported
-	defer late.Stop()
-	for {
+	late := r.mono().Add(r.config.TTL / 3) // by then the end of every tenure is reported
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for r.hangs = min(r.hangs, r.mono().Add(hangsAfter)); ; {
 		for _, a := range r.inbox.take(batch{}).arrived {
 			if in, ok := a.input.(engine.Returned); ok {
 				r.returned(in.Tenure, a)
@@ -340,10 +345,15 @@ func (r *run) awaitHandlers() {
 		if r.handlers == 0 {
 			return
 		}
+		r.reportHangs()
+		if r.mono() >= late {
+			r.reportHeld()
+			late = engine.Never
+		}
+		timer.Reset(max(0, min(late, r.hangs).Sub(r.mono())))
 		select {
 		case <-r.inbox.wake:
-		case <-late.C:
-			r.reportHeld()
+		case <-timer.C:
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -211,6 +212,38 @@ func (r *run) reportHeld() {
 			r.late = min(r.late, ep.until)
 		}
 	}
+}
+
+const (
+	hangsAfter = 500 * time.Millisecond // after the end of its tenure a handler hangs
+	hangsEvery = time.Minute
+	mostHangs  = 10 // how many shards a report names
+)
+
+// reportHangs reports the handlers that have not returned although their tenures have ended, while the worker shuts down:
+// the process cannot end before they return.
+func (r *run) reportHangs() {
+	now := r.mono()
+	if now < r.hangs {
+		return
+	}
+	e := event.Event{Kind: event.Hangs}
+	for _, ep := range r.episode {
+		if over := ep.until.Add(-r.config.TTL / 3); ep.returned == 0 && (ep.ended != nil || ep.reported) && now >= over.Add(hangsAfter) {
+			e.Shards, e.Lasted = append(e.Shards, ep.tenure.shard.Name), max(e.Lasted, now.Sub(over))
+		}
+	}
+	if e.Count = len(e.Shards); e.Count == 0 {
+		r.hangs = now.Add(hangsAfter)
+		return
+	}
+	slices.Sort(e.Shards)
+	if e.Count == 1 {
+		e.Shard = e.Shards[0]
+	}
+	e.Shards = e.Shards[:min(e.Count, mostHangs)]
+	r.emit(e)
+	r.hangs = now.Add(hangsEvery)
 }
 
 func (r *run) reportEnd(ep *episode) {

@@ -161,11 +161,16 @@ func (r *rogue) order(a, b string) (int, error) {
 	return checkpoint.Decimal(a, b)
 }
 
+func (r *rogue) errorText(error) string { r.does("ErrorText"); return "hidden" }
+
 func (r *rogue) Handle(context.Context, slog.Record) error { r.does("Logger"); return nil }
 
 func (r *rogue) handle(ctx context.Context, t *shardlease.Tenure) error {
 	if r.does("handler") {
 		return (*nilError)(nil)
+	}
+	if r.hook == "ErrorText" && r.did.Load() == 0 {
+		return errDown
 	}
 	return count(ctx, t)
 }
@@ -202,6 +207,7 @@ func TestEveryHookSurvives(t *testing.T) {
 		{"Order by Mark", []string{"panic", "goexit", "nil"}},
 		{"Order by the loop", []string{"panic", "goexit"}},
 		{"handler", []string{"panic", "goexit", "nil"}},
+		{"ErrorText", []string{"panic", "goexit"}},
 	} {
 		for _, deed := range fixture.Sample(2, c.deeds) {
 			subtest(t, c.hook+"/"+deed, func(t *testing.T) { testRogue(t, c.hook, deed) })
@@ -227,7 +233,7 @@ func testRogue(t *testing.T, hook, deed string) {
 	d := diary{}
 	config := shardlease.Config{
 		Group: "orders", Name: "b", Handoff: r, Planner: r, Prepare: r.prepare, Order: r.order,
-		PollEvery: time.Second, Logger: slog.New(r),
+		PollEvery: time.Second, Logger: slog.New(r), ErrorText: r.errorText,
 		Observe: func(e event.Event) { r.does("Observe"); d.note(e) },
 	}
 	if hook == "Observe" {

@@ -76,6 +76,9 @@ type SessionConfig struct {
 	Targets   []Target
 	MaxRaises int
 
+	// ErrorText is as in [Config], for the functions of [Session.Do].
+	ErrorText func(error) string
+
 	// CommitTimeout, Commit, Order, Observe, EventQueue and Logger are as in [Config]. A session does
 	// not give up its seat when its commits fail.
 	CommitTimeout time.Duration
@@ -92,7 +95,7 @@ func (c SessionConfig) config() (Config, error) {
 		Group: c.Group, Name: c.Name, Task: c.Task, Build: c.Build, TTL: c.TTL, Drain: c.Drain, CommitTimeout: c.CommitTimeout,
 		Commit: c.Commit, Order: c.Order, Observe: c.Observe, EventQueue: c.EventQueue, Logger: c.Logger,
 		StallAfter: c.StallAfter, MaxAttempts: c.MaxAttempts, Handoff: rebalance.Eager, Backoff: -1, Deathwatch: c.Deathwatch,
-		Targets: c.Targets, MaxRaises: c.MaxRaises,
+		Targets: c.Targets, MaxRaises: c.MaxRaises, ErrorText: c.ErrorText,
 	}.withDefaults()
 }
 

@@ -73,7 +73,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 }
 
 // TestHandlersThatFail: an error, a panic and a runtime.Goexit end one tenure and count as
-// attempts; other tenures are not affected. The table stores only the type of the failure.
+// attempts; other tenures are not affected. The table stores the text of the error, and no note of a transfer has it.
 func TestHandlersThatFail(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":  func() error { return errDown },
@@ -107,7 +107,10 @@ func testHandlerThatFails(t *testing.T, fail func() error) {
 	if len(ended) != 3 || ended[0].Err == nil || ended[0].Cause != event.CauseGivenUp {
 		t.Errorf("ended: %v", ended)
 	}
-	for _, r := range rowOf(t, store, "bad").History() {
+	if text, of := rowOf(t, store, "bad").LastError(); text != ended[2].Err.Error() || of != ended[2].Generation {
+		t.Errorf("the row has the error %q of generation %d, and the event %v", text, of, ended[2].Err)
+	}
+	for _, r := range append(rowOf(t, store, "bad").History(), rowOf(t, store, "bad").Last) {
 		if strings.Contains(r.Note, "stream") {
 			t.Errorf("the row has another note: %v", r)
 		}

@@ -36,6 +36,7 @@ const (
 	FailedGeneration     = "failedGeneration"
 	Errors               = "errors"
 	FailedBy             = "failedBy"  // packed by AddFailed
+	LastError            = "lastError" // generation, text; a space between
 	Last                 = "transfer"  // reason, from, by, at, write id, did, task, note; tabs between
 	Past                 = "transfers" // packed by AddTransfer
 

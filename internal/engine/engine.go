@@ -187,6 +187,7 @@ func (e *Engine) live() {
 	hurry := e.hurry(t, says, e.news.added, e.shards.unsaid)
 	if e.seat.speaks(t, hurry) { // settles looks at every shard, which would cost too much in each step
 		says.Settled = e.follow.settles(e.revision(), e.shards.all)
+		tell(&says, t, &e.shards, e.faults.silent.busy)
 	}
 	if e.seat.keep(t, says, hurry, e.leave.over) {
 		e.shards.forget(t, e.seat.me)

@@ -93,6 +93,7 @@ type silence struct {
 	fault
 	check Instant       // when to look for them next
 	from  wall          // since when the first of them has been silent
+	busy  []string      // the names of those that were not idle, as many as the seat has room for
 	least time.Duration // of a session: the shortest StallAfter of its callers; 0: none is below silentAfter
 }
 
@@ -106,7 +107,9 @@ func (f *silence) expect(stall time.Duration) {
 // says returns what the seat shows of the handlers without progress.
 func (f *silence) says() (says lease.Health) {
 	if f.on {
-		says.Silent, says.SilentSince = int64(f.count), f.from.time()
+		if says.Silent = int64(f.count); len(f.busy) > 0 {
+			says.SilentSince = f.from.time()
+		}
 	}
 	return says
 }
@@ -243,12 +246,27 @@ func (h *health) keep(t *turn, all []*shard, f *fault, helpless func() bool) (ov
 	return false
 }
 
+// silentBytes is how many bytes the names of silent handlers on a seat have at most; there are at most faultNames of them.
+const silentBytes = 128
+
+// name adds the name of a silent handler that was not idle, if the seat has room for it.
+func (f *silence) name(name string) {
+	size := len(name)
+	for _, other := range f.busy {
+		size += len(other)
+	}
+	if len(f.busy) < faultNames && size <= silentBytes {
+		f.busy = append(slices.Clip(f.busy), name)
+	}
+}
+
 // keep reports handlers that show no progress. It looks at the tenures when one may have
 // become silent, and once a heartbeat while one is.
 func (f *silence) keep(t *turn, all []*shard) {
 	if t.now.Mono >= f.check {
 		first, ripe := t.now.Mono, Never
 		f.check = t.now.Mono.Add(cmp.Or(f.least, t.cfg.StallAfter, silentAfter))
+		f.busy = nil
 		n := f.concerns(all, func(s *shard) bool {
 			if s.t == nil || !s.t.marks.expected || s.t.wind.over() || s.t.raise.waits || s.t.marks.flush > s.t.marks.accepted {
 				return false // or it waits for this worker
@@ -257,6 +275,9 @@ func (f *silence) keep(t *turn, all []*shard) {
 			if t.now.Mono < at {
 				f.check = min(f.check, at)
 				return false
+			}
+			if s.t.marks.busy {
+				f.name(s.name)
 			}
 			first, ripe = min(first, s.t.marks.pulse), min(ripe, at.Add(t.beat/16))
 			return true

@@ -75,6 +75,7 @@ type signs struct {
 	pulse    Instant // the last sign
 	doubted  Instant // when limits.stall had passed since then
 	progress bool    // the handler has made progress, with marks or without
+	busy     bool    // the handler was not idle: it has marked, or called Alive while it worked
 	expected bool    // there is a sign to wait for: the holder of a plain lock need not show any
 }
 
@@ -224,6 +225,11 @@ func (s *shard) lingers(t *turn) bool {
 	return s.running != 0 && s.t == nil && !s.before(t, s.ended.Add(returnGrace))
 }
 
+// hangs is shard.lingers for the seat. It asks for no step when a handler begins to hang: the next heartbeat is soon enough.
+func hangs(t *turn, s *shard) bool {
+	return s.running != 0 && s.t == nil && t.now.Mono >= s.ended.Add(returnGrace)
+}
+
 // marked takes what a handler has marked and asked for. It decides nothing: the spine tends the shard after all marks
 // of a batch are taken.
 func (of *tenure) marked(t *turn, tie uint64, in Marks) {
@@ -236,6 +242,8 @@ func (of *tenure) marked(t *turn, tie uint64, in Marks) {
 		m.mark, m.seq = in.Mark, in.Seq
 	}
 	m.pulse = t.now.Mono
+	// A handler that only reports progress has caught up, and one that releases the shard or finishes it has nothing left.
+	m.busy = m.busy || in.Seq > 0 || !in.Progress && !in.Release && !in.Finish
 	m.flush = max(m.flush, in.Flush)
 	m.progress = m.progress || in.Progress
 	m.expected = m.expected || !in.Release
@@ -249,9 +257,12 @@ func (of *tenure) marked(t *turn, tie uint64, in Marks) {
 // to stop.
 func (of *tenure) returned(in Returned) {
 	w := &of.wind
-	w.returned, w.note = true, in.Note
-	if in.Failed && !w.draining {
-		w.blame = unjudged
+	w.returned = true
+	switch {
+	case !in.Failed:
+		w.note = in.Note
+	case !w.draining: // otherwise the note of what is no failure would have the error
+		w.blame, w.note = unjudged, in.Note
 	}
 }
 

@@ -174,7 +174,7 @@ type (
 	Returned struct {
 		Tenure Tenure
 		Failed bool   // with an error, or a panic
-		Note   string // what of it may be stored: short, and nothing of the user's data
+		Note   string // the note of the release, or what may be stored of the error
 	}
 
 	// Confirm: a caller wants to know whether the tenure holds its shard. A Confirmed answers it, unless the tenure is

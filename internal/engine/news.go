@@ -14,6 +14,8 @@ import (
 // Called by the spine with what the shards report, before each heartbeat, and when a plan has been
 // made with the news.
 //
+// Two kinds are for people, and no plan depends on them (tell): they are not kept here, but found again for each heartbeat.
+//
 // News is in memory and, with the next heartbeat, on the seat. A crash loses it. Then the next plan may assign a
 // finished shard once more; the worker that reads its row finds it finished, and publishes that itself.
 //
@@ -87,4 +89,22 @@ func (n *news) says() (all []lease.News, left int64) {
 		}
 	}
 	return all, left
+}
+
+// tell adds to the news of a heartbeat, as far as there is room, what no plan depends on: which handlers hang, and which are
+// silent. It hurries no heartbeat, and makes no plan due.
+func tell(says *lease.Says, t *turn, l *shards, silent []string) {
+	add := func(kind lease.NewsKind, name string) {
+		if len(says.News) < lease.MaxNews {
+			says.News = append(slices.Clip(says.News), lease.News{Kind: kind, Shard: name})
+		}
+	}
+	for _, s := range l.all {
+		if hangs(t, s) {
+			add(lease.NewsHangs, s.name)
+		}
+	}
+	for _, name := range silent {
+		add(lease.NewsSilent, name)
+	}
 }

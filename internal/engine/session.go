@@ -142,6 +142,7 @@ func (e *Session) live() {
 	e.raiser.says(t, &says.Health)
 	if e.seat.speaks(t, Never) {
 		says.Waits, says.WaitsLeft = e.contention.oldest()
+		tell(&says, t, &e.shards, e.faults.silent.busy)
 	}
 	if (e.seat.phase != unseated || e.kind.needsSeat()) && e.seat.keep(t, says, Never, e.leave.over) {
 		e.shards.forget(t, e.seat.me) // they continue under a new incarnation

@@ -59,7 +59,7 @@ import (
 // An End describes how a holder gives a shard up.
 type End struct {
 	Reason     lease.Reason
-	Note       string          // a note for people; the row keeps its first lease.MaxNote bytes
+	Note       string          // a note for people; the row keeps its first lease.MaxNote bytes, of a failure as its error
 	Mark       checkpoint.Mark // the last mark; zero: the stored checkpoint stays
 	Progressed bool            // the tenure made progress, so earlier failures no longer count
 	Mode       rebalance.Mode  // of Yield: the mode of the move
@@ -263,6 +263,7 @@ func Release(r lease.Row, h lease.Hold, e End, s Stamp) (lease.Write, error) {
 		if !e.Excused && EndingOf(e.Reason) == Failed {
 			fail(next, h.Generation, e.Reason)
 		}
+		blame(next, h.Generation)
 	})
 }
 

@@ -94,7 +94,16 @@ func fail(r *lease.Row, ended int64, reason lease.Reason) {
 	if EndingOf(reason) == Failed {
 		errors++
 	}
-	r.Failures = lease.Failures{Count: attempts + 1, Last: ended, Errors: errors, Workers: attr.AddFailed(r.Failures.Workers, r.Last.From, attempts)}
+	f := &r.Failures
+	f.Count, f.Last, f.Errors, f.Workers = attempts+1, ended, errors, attr.AddFailed(f.Workers, r.Last.From, attempts)
+}
+
+// blame keeps the error of the tenure that ended, of the given generation, if it has failed, counted or not. It leaves the note of the transfer, which the
+// logs of other workers print.
+func blame(r *lease.Row, ended int64) {
+	if text := r.Last.Note; text != "" && EndingOf(r.Last.Reason) == Failed {
+		r.Last.Note, r.Failures.Error, r.Failures.ErrorOf = "", text, ended
+	}
 }
 
 // keep makes a holder's write within its generation.
@@ -178,6 +187,9 @@ func changeHands(r lease.Row, op lease.Op, began int64, to lease.Owner, t lease.
 	if edit != nil {
 		edit(&next)
 	}
+	if text, _ := next.LastError(); text == "" { // the shard has made progress since
+		next.Failures.Error, next.Failures.ErrorOf = "", 0
+	}
 	return write(r, op, next, s)
 }
 
@@ -200,6 +212,9 @@ func write(r lease.Row, op lease.Op, next lease.Row, s Stamp) (lease.Write, erro
 	}
 	next.Counter, next.WriteID = counter, s.ID
 	if outgrew(next, r) {
+		if next.Generation != r.Generation {
+			shortenError(&next)
+		}
 		fit(&next, next.Generation != r.Generation)
 	}
 	return checked(lease.Write{Op: op, Old: r, Next: next})

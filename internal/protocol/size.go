@@ -49,6 +49,38 @@ func outgrew(r, old lease.Row) bool {
 		len(r.Checkpoint.State) > len(old.Checkpoint.State)
 }
 
+// leastPast is how many past transfers the error of a failed tenure leaves room for.
+const leastPast = 2
+
+// latest returns the first n of the packed transfers.
+func latest(past string, n int) string {
+	end := 0
+	for range n {
+		at := strings.IndexByte(past[end:], '\n')
+		if at < 0 {
+			return past
+		}
+		end += at + 1
+	}
+	return past[:end-1]
+}
+
+// shortenError shortens the error of a failed tenure, down to nothing, until there is room for the latest two past transfers. A
+// holder's write within its generation changes no error: it may drop transfers if the checkpoint grows.
+func shortenError(r *lease.Row) {
+	least, f := *r, &r.Failures
+	least.Past = latest(r.Past, leastPast)
+	if f.Error == "" {
+		return
+	}
+	if over := lease.Encode(grown(least)).Size() - unitSize; over > 0 {
+		f.Error = attr.Shortened(f.Error, max(0, len(f.Error)-over))
+	}
+	if f.Error == "" {
+		f.ErrorOf = 0
+	}
+}
+
 // fit makes the row cost one write unit, if that is possible. It drops the oldest transfers. It also
 // shortens the note of the transfer that this write makes, but not below what the history keeps of a
 // note.

@@ -50,6 +50,7 @@ const (
 	PlanStale                   // no plan is complete although one is needed: shards may stay without an owner
 	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
+	Hangs                       // this worker shuts down, and waits for handlers whose tenures have ended
 	Raising                     // fences of Config.Targets are not raised a heartbeat interval after the tenures began
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
@@ -67,7 +68,7 @@ func (k Kind) String() string {
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
 		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", PlanStale: "plan-stale",
-		Unwatched: "unwatched", Misjudged: "misjudged", Raising: "raising", HookFault: "hook-fault",
+		Unwatched: "unwatched", Misjudged: "misjudged", Hangs: "hangs", Raising: "raising", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -128,7 +129,8 @@ type Event struct {
 	// that find it. A session lists nothing: it reports the rows and seats that it reads for a caller, until
 	// they can be read or no caller waits. A session reports Contended at most once a minute, and when it ends:
 	// Count is how many of its acquisitions have found a lease taken since the last such event, Shards has these
-	// leases, and Lasted is the longest wait since then.
+	// leases, and Lasted is the longest wait since then. Hangs is reported as soon as a shutdown waits, and then every
+	// minute: Shards and Count are those of the handlers, and Lasted is how long ago the first of their tenures ended.
 	Lasted time.Duration // the time since the fault began
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
@@ -157,7 +159,7 @@ func (e Event) Level() slog.Level {
 	switch e.Kind {
 	case Lost, Restored, HookFault, CommitsFail:
 		return slog.LevelError
-	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged, Raising:
+	case PeerEvicted, Quarantined, StoreFault, SourceFault, Malformed, Silent, Full, Unlisted, Unwell, PlanStale, Unwatched, Misjudged, Hangs, Raising:
 		return slog.LevelWarn
 	case PeerSuspect, Requested, Draining, Retired:
 		return slog.LevelDebug

@@ -268,6 +268,7 @@ func (b *builder) worker(seat *lease.Seat) Worker {
 			w.Wish = wish.Kind
 		}
 	}
+	w.Hangs = w.told(lease.NewsHangs)
 	w.setDead(len(b.seats))
 	if b.known && slices.ContainsFunc(b.reading.targets, func(page lease.Target) bool { return page.Incarnation == seat.Incarnation }) {
 		w.Target = 0

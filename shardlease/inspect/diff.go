@@ -162,6 +162,7 @@ func (d *differ) transfers(now *Shard, missed func(lease.Transfer) bool) {
 		past = past[:known]
 	}
 	for _, t := range slices.Backward(past) {
+		t = now.Row.Noted(t)
 		d.all = append(d.all, Change{At: t.At, Kind: ChangeTransfer, Subject: now.Name, Transfer: &t, Text: t.String()})
 	}
 }

@@ -82,7 +82,7 @@ func releases(row lease.Row) (n int64, all bool) {
 }
 
 // lastFailure returns the latest transfer that ended a failed tenure. A claim repeats the reason, and
-// names no previous owner.
+// names no previous owner. Its note is the error, if the row has it.
 func lastFailure(row lease.Row) *lease.Transfer {
 	if row.Failures.Count == 0 {
 		return nil
@@ -90,12 +90,9 @@ func lastFailure(row lease.Row) *lease.Transfer {
 	ended := func(t lease.Transfer) bool {
 		return t.From != "" && (failed(t.Reason) || protocol.EndingOf(t.Reason) == protocol.Evicted)
 	}
-	if ended(row.Last) {
-		return &row.Last
-	}
-	past := row.History()
+	past := append([]lease.Transfer{row.Last}, row.History()...)
 	if at := slices.IndexFunc(past, ended); at >= 0 {
-		return &past[at]
+		return new(row.Noted(past[at]))
 	}
 	return nil
 }

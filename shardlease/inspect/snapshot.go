@@ -133,6 +133,9 @@ type Worker struct {
 	Dead   bool
 	Leaves bool   // it shuts down
 	Health string // why it is not well; empty: it is well
+	// Hangs are the shards whose handlers have not returned although their tenures on this worker have ended, as its
+	// seat names them. While a handler hangs, its process claims the shard no more; only a restart ends it.
+	Hangs []string
 	// Wish is the kind of the wish that stands for the workers of its name, the last of [lease.WishKinds]; empty:
 	// there is none.
 	Wish    lease.WishKind
@@ -192,6 +195,16 @@ func (s *Snapshot) noun() string {
 		return "session"
 	}
 	return "worker"
+}
+
+// told returns the shards of which the seat of the worker has news of one kind.
+func (w *Worker) told(kind lease.NewsKind) (shards []string) {
+	for _, n := range w.Seat.News {
+		if n.Kind == kind {
+			shards = append(shards, n.Shard)
+		}
+	}
+	return shards
 }
 
 func (w *Worker) alive() bool { return !w.Dead && w.Seat.Confirmed() }

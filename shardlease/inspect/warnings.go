@@ -13,7 +13,8 @@ type Code string
 // The codes of warnings, each with its condition. T is the longest lease time of the group. Where a
 // condition names a time, an observed age reaches it, or a told age exceeds it by a minute.
 const (
-	// CodeNoWorkers: no worker has a living seat. An error while a shard needs a worker.
+	// CodeNoWorkers: no worker has a living seat. An error while a shard needs a worker. Also an error if all workers that
+	// live are leaving, and a shard without an owner has waited as long as for unclaimed.
 	CodeNoWorkers Code = "no-workers"
 	// CodeRestored: the table was restored or replaced, and the workers claim nothing.
 	CodeRestored Code = "restored"
@@ -23,7 +24,8 @@ const (
 	// CodeUnclaimed: a shard may be claimed, a worker lives, and no worker has claimed it for longer than the
 	// longest rest that applies, T, and 1.2 s for each thousand shards. Four minutes more while
 	// every worker is unwell. After a failure the longest rest is that of the backoff of the workers, and
-	// Options.MaxBackoff if one of them does not publish it.
+	// Options.MaxBackoff if one of them does not publish it. Or a
+	// shard waits for a parent that waits for the shard.
 	CodeUnclaimed Code = "unclaimed"
 	// CodeNoRoom: the plan has no worker with room for some shards. An error while one of them has no owner.
 	CodeNoRoom Code = "no-room"
@@ -40,12 +42,15 @@ const (
 	// CodeQuarantined: a shard is quarantined. An error if a worker or session has set it aside, a warning if an
 	// operator has.
 	CodeQuarantined Code = "quarantined"
+	// CodeUnlisted: the source no longer lists a shard that is not finished, and so no worker claims it.
+	CodeUnlisted Code = "unlisted"
 	// CodeFailing: at least two tenures of a shard have failed since it last made progress. In a group of sessions, not
 	// all of them were deaths.
 	CodeFailing Code = "failing"
 	// CodeNoProgress: no checkpoint of a held shard was accepted for five minutes, or since its claim that
-	// long ago, and its worker reports silent handlers. Info if the worker reports none, after
-	// Options.Quiet: the shard may just be idle. Of a session: its seat shows silent holders.
+	// long ago, and its worker names the handler as one that was not idle and is silent. An older worker names
+	// no handler: then it has silent ones. Info otherwise, after Options.Quiet: the shard may just be idle. Of a
+	// session: its seat shows silent holders.
 	CodeNoProgress Code = "no-progress"
 	// CodeSilent: a worker has stored no heartbeat for T + T/3 + 0.5 s by its own T (at least T + 2.5 s in fleets of
 	// more than eight), and no other worker has evicted it. A session is reported only if it
@@ -53,6 +58,9 @@ const (
 	CodeSilent Code = "silent"
 	// CodeBouncing: a shard was handed over four times or more in the last five minutes.
 	CodeBouncing Code = "bouncing"
+	// CodeHangs: handlers of a worker have not returned although their tenures have ended. An error for a shard that
+	// nobody holds, if such a handler keeps it from every worker.
+	CodeHangs Code = "hangs"
 	// CodeLeavingSlowly: a worker that shuts down holds shards, and their number has not fallen for 20 s,
 	// or for as long as the terms of its moves allow. Only an Observer can tell.
 	CodeLeavingSlowly Code = "leaving-slowly"
@@ -90,8 +98,8 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeNoWorkers, CodeRestored, CodeOrphaned, CodeUnclaimed, CodeNoRoom, CodeUnwellWorker, CodeStuckHandoff,
-		CodeDanglingOffer, CodeQuarantined, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing, CodeLeavingSlowly,
-		CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
+		CodeDanglingOffer, CodeQuarantined, CodeUnlisted, CodeFailing, CodeNoProgress, CodeSilent, CodeBouncing,
+		CodeHangs, CodeLeavingSlowly, CodeUneven, CodeUnreadable, CodeClockSkew, CodeFatRow, CodeTTLDiffers, CodePlanStale, CodeAlone, CodeWish,
 	}
 }
 
@@ -106,8 +114,8 @@ type Warning struct {
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
 // of subjects. A snapshot of LookAt has no warnings that need all shards. A group of sessions has only
-// the warnings restored, orphaned, quarantined, silent, unreadable and clock-skew, and plan-stale while
-// workers follow a plan that is gone.
+// the warnings restored, orphaned, quarantined, failing, no-progress, silent, hangs, unreadable and clock-skew, and
+// plan-stale while workers follow a plan that is gone.
 func (s *Snapshot) Warnings() []Warning {
 	f := s.findings()
 	f.table()

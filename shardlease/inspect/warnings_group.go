@@ -118,6 +118,9 @@ func (f *findings) group() {
 	if needs := f.needing(); len(f.alive) == 0 {
 		f.warn(CodeNoWorkers, level(needs > 0), "", fmt.Sprintf("no worker is alive, and %s a worker.", waiting(needs)),
 			"Start workers of this group, and compare the group's name with theirs in `shardlease groups`.")
+	} else if n := f.deserted(); n > 0 {
+		f.warn(CodeNoWorkers, slog.LevelError, "", fmt.Sprintf("every worker is leaving, and %s a worker.", waiting(n)),
+			"Start workers of this group; `shardlease workers` lists those that leave.")
 	} else if len(f.claims) == 1 {
 		f.warn(CodeAlone, slog.LevelInfo, "", fmt.Sprintf("worker %q is the only one: if it dies, its shards wait until another is started.", f.claims[0].Seat.Name),
 			"Start a second worker; `shardlease workers` lists those that run.")
@@ -202,6 +205,18 @@ func (f *findings) needing() (n int) {
 		switch f.Shards[i].State {
 		case Finished, Removed, Quarantined, Unlisted:
 		default:
+			n++
+		}
+	}
+	return n
+}
+
+// deserted returns how many shards have waited for too long for a worker that does not leave, while none lives.
+func (f *findings) deserted() (n int) {
+	for i := range f.Shards {
+		of := &f.Shards[i]
+		waits := of.State == Free || of.State == Resting || of.State == Orphaned
+		if len(f.claims) == 0 && !f.Restored && waits && of.Since.over(f.ttl+f.claiming()+f.rests.longest(of.Row, true)) {
 			n++
 		}
 	}

@@ -38,6 +38,7 @@ func (f *findings) sessions() {
 		w := f.by[f.Workers[i].Seat.Incarnation]
 		if !w.Dead {
 			f.clock(w)
+			f.hanging(w)
 			f.silentHolders(&w.Seat)
 		} else if w.Held > 0 {
 			f.warn(CodeSilent, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the session has stored no heartbeat for %s, its lease time is %v, and it holds %s.", about(w.Silent.D), w.Seat.TTL, many(w.Held, "lease")),
@@ -89,6 +90,6 @@ func (f *findings) setAside(s *Shard) {
 	if last.Note != "" {
 		text += fmt.Sprintf(" (%s)", last.Note)
 	}
-	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it.",
+	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it."+afterError(s),
 		fmt.Sprintf("When it may be used again, `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }

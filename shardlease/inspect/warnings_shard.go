@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -15,12 +16,19 @@ func (f *findings) shard(s *Shard) {
 	switch s.State {
 	case Orphaned:
 		f.orphaned(s)
-	case Free:
+	case Free, Resting: // a shard rests for too long if the time of its failure is in the future
 		f.unclaimed(s)
+	case Blocked:
+		f.circular(s)
+	case Unlisted:
+		f.unlisted(s)
 	case Quarantined:
 		f.quarantined(s)
 	case Held, Moving:
 		f.progress(s)
+	}
+	if s.State == Free || s.State == Resting || s.State == Orphaned {
+		f.hangsEverywhere(s)
 	}
 	if s.Move != nil {
 		f.move(s)
@@ -42,8 +50,16 @@ func (f *findings) failing(s *Shard, shard, worker, handler string) {
 	if t := s.LastFailure; t != nil {
 		last = fmt.Sprintf(", the last one under %s %q (%s)", worker, t.From, t.Reason)
 	}
-	f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the %s have failed since it last made progress%s.", s.Attempts, shard, last),
+	f.warn(CodeFailing, slog.LevelWarn, s.Name, fmt.Sprintf("%d tenures of the %s have failed since it last made progress%s%s.", s.Attempts, shard, last, lastError(s)),
 		fmt.Sprintf("Read the errors of %s in the logs of its %ss; `shardlease history %s` names them.", handler, worker, quoted(s.Name)))
+}
+
+// lastError returns the last error of a shard as a part of a sentence, without an end of its own.
+func lastError(s *Shard) string {
+	if text, _ := s.Row.LastError(); text != "" {
+		return ": " + strings.TrimRight(text, ". ")
+	}
+	return ""
 }
 
 // claiming is how long the claims of all shards may take: a fleet claims about a thousand a second.
@@ -65,6 +81,33 @@ func (f *findings) orphaned(s *Shard) {
 	f.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)), do)
 }
 
+// unlisted reports a shard that was given up because the source lacks it. No bound applies: nobody processes it until a
+// source lists it again.
+func (f *findings) unlisted(s *Shard) {
+	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker processes it%s.", lasting(s.Since)),
+		fmt.Sprintf("If the source is wrong, repair it: a worker then claims the shard. If nothing is left to read, `shardlease remove %s --why \"…\"`.", quoted(s.Name)))
+}
+
+// circular reports a shard that waits for a parent, which waits for the shard. Every other blocked shard waits, in the
+// end, for a parent that is not blocked, or that cannot be read: if no worker processes that one, it has a warning.
+func (f *findings) circular(s *Shard) {
+	seen, next := map[string]bool{s.Name: true}, s.Blockers
+	for len(next) > 0 {
+		name := next[0]
+		next = next[1:]
+		of := f.Shard(name)
+		if of == nil || of.State != Blocked {
+			return
+		}
+		if !seen[name] {
+			seen[name] = true
+			next = append(slices.Clip(next), of.Blockers...)
+		}
+	}
+	f.warn(CodeUnclaimed, slog.LevelError, s.Name, fmt.Sprintf("the shard waits for %s, and they wait for each other.", strings.Join(s.Blockers, " ")),
+		fmt.Sprintf("Repair the parents in the item of one of them (docs/table.md); `shardlease get %s` shows the parents.", quoted(s.Name)))
+}
+
 func lasting(a Age) string {
 	if !a.Known || a.D == 0 {
 		return ""
@@ -75,7 +118,7 @@ func lasting(a Age) string {
 // unclaimed reports a shard that no worker has claimed in time.
 func (f *findings) unclaimed(s *Shard) {
 	if len(f.claims) == 0 || f.Restored || f.unplaced(s) {
-		return
+		return // these have warnings of their own
 	}
 	limit, unwell := f.ttl+f.claiming()+f.rests.longest(s.Row, f.only(s.Row.Last.From)), true
 	oldest := Age{}
@@ -88,7 +131,11 @@ func (f *findings) unclaimed(s *Shard) {
 	if unwell {
 		limit += longestIllness
 	}
-	text, help := "the shard is free", fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name))
+	text := "the shard is free"
+	if s.State == Resting {
+		text = "the shard rests for too long"
+	}
+	help := fmt.Sprintf("Look for errors about the shard in the logs of the workers, and at the plan with `shardlease plan`; `shardlease get %s` shows the row.", quoted(s.Name))
 	if of := s.Row.Reserved; f.claimsAs(of.For) {
 		limit += of.Lasts
 	} else if of.For != "" {
@@ -141,8 +188,16 @@ func (f *findings) quarantined(s *Shard) {
 	if last.Note != "" {
 		text += fmt.Sprintf(" (%s)", last.Note)
 	}
-	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it.",
+	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it."+afterError(s),
 		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
+}
+
+// afterError returns the last error of a shard as a sentence that follows another one.
+func afterError(s *Shard) string {
+	if text := lastError(s); text != "" {
+		return " The last error was" + text + "."
+	}
+	return ""
 }
 
 const (
@@ -167,13 +222,31 @@ func (f *findings) progress(s *Shard) {
 	text := fmt.Sprintf("no checkpoint was accepted for %s under worker %q", about(age.D), s.Owner.Name)
 	switch {
 	case owner == nil || !owner.alive(): // it has a warning of its own
-	case owner.Seat.Health.Silent > 0 && over(silentAfter):
-		f.warn(CodeNoProgress, slog.LevelWarn, s.Name, text+fmt.Sprintf(", which reports %s.", many(int(owner.Seat.Health.Silent), "silent handler")),
+	case over(silentAfter) && owner.blames(s.Name):
+		f.warn(CodeNoProgress, slog.LevelWarn, s.Name, text+fmt.Sprintf(", which reports %s.", owner.silents()),
 			fmt.Sprintf("Find out where the handler hangs; `shardlease release %s --why \"…\"` gives the shard another start.", quoted(s.Name)))
 	case quiet > 0 && over(quiet):
 		f.warn(CodeNoProgress, slog.LevelInfo, s.Name, text+"; the shard may be idle.",
 			fmt.Sprintf("If the shard should have records, read the handler's logs; `shardlease get %s` shows the row.", quoted(s.Name)))
 	}
+}
+
+// blames reports whether the worker says that the handler of this shard was not idle and is silent. A worker of an older
+// build names no shards, and says since when the longest of them is silent: then it may be any of them.
+func (w *Worker) blames(shard string) bool {
+	names := w.told(lease.NewsSilent)
+	if len(names) == 0 {
+		return w.Seat.Health.Silent > 0 && !w.Seat.Health.SilentSince.IsZero()
+	}
+	return slices.Contains(names, shard)
+}
+
+// silents returns what a worker reports of a shard that it blames.
+func (w *Worker) silents() string {
+	if len(w.told(lease.NewsSilent)) == 0 {
+		return many(int(w.Seat.Health.Silent), "silent handler")
+	}
+	return "that its handler was not idle and is silent"
 }
 
 func (f *findings) move(s *Shard) {

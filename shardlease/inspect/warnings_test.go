@@ -116,6 +116,17 @@ func (of *table) move(shard, to string) {
 	of.commit(of.rows[shard])
 }
 
+// news makes the seat of a worker name a shard.
+func (of *table) news(worker string, kind lease.NewsKind, shard string) {
+	of.seats[worker].News = append(of.seats[worker].News, lease.News{Kind: kind, Shard: shard})
+}
+
+// silent makes a worker report one silent handler, which was not idle.
+func (of *table) silent(worker, shard string) {
+	of.seats[worker].Health = lease.Health{Silent: 1, SilentSince: of.now}
+	of.news(worker, lease.NewsSilent, shard)
+}
+
 func shardStories() []story {
 	claimed := func(of *table) { of.begin(of.rows["shard-0"], of.rows["shard-0"].Last.Reason, "b", "") }
 	return []story{
@@ -150,20 +161,32 @@ func shardStories() []story {
 			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op")
 			of.rows["shard-0"].Quarantined = true
 		}, end: func(of *table) { of.rows["shard-0"].Quarantined = false }},
+		{name: "the source lacks it", code: inspect.CodeUnlisted, level: warning, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonUnlisted, "", "a")
+		}, end: claimed},
 		{name: "two failures", code: inspect.CodeFailing, level: warning, subject: "shard-0", begin: func(of *table) {
 			of.failTwice(of.rows["shard-0"])
 			of.begin(of.rows["shard-0"], lease.ReasonFailed, "b", "")
 		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a handler is silent", code: inspect.CodeNoProgress, level: warning, subject: "shard-0", after: 5 * time.Minute, begin: func(of *table) {
-			of.idle, of.seats["a"].Health.Silent = true, 1
-			delete(of.rows, "shard-2")
+			of.idle = true
+			of.silent("a", "shard-0")
 		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a handler is silent from its claim", code: inspect.CodeNoProgress, level: warning, subject: "shard-4", after: 5 * time.Minute, begin: func(of *table) {
-			of.idle, of.seats["b"].Health.Silent = true, 1
-			delete(of.rows, "shard-1")
-			delete(of.rows, "shard-3")
+			of.idle = true
+			of.silent("b", "shard-4")
 			of.begin(of.row("shard-4"), lease.ReasonInitial, "b", "")
 		}, end: func(of *table) { of.commit(of.rows["shard-4"]) }},
+		{name: "a handler of an older build is silent", code: inspect.CodeNoProgress, level: warning, subject: "shard-0", after: 5 * time.Minute, begin: func(of *table) {
+			of.idle = true
+			of.seats["a"].Health = lease.Health{Silent: 1, SilentSince: of.now}
+			delete(of.rows, "shard-2")
+		}, end: func(of *table) { of.commit(of.rows["shard-0"]) }},
+		{name: "a handler hangs in every process", code: inspect.CodeHangs, level: severe, subject: "shard-0", begin: func(of *table) {
+			of.begin(of.rows["shard-0"], lease.ReasonForced, "", "op")
+			of.news("a", lease.NewsHangs, "shard-0")
+			of.news("b", lease.NewsHangs, "shard-0")
+		}, end: func(of *table) { of.seats["b"].News = nil }},
 		{name: "idle", code: inspect.CodeNoProgress, level: info, subject: "shard-0", after: 15 * time.Minute, begin: func(of *table) { of.idle = true },
 			end: func(of *table) { of.commit(of.rows["shard-0"]) }},
 		{name: "a large state", code: inspect.CodeFatRow, level: info, subject: "shard-0", begin: func(of *table) { of.rows["shard-0"].Checkpoint.State = strings.Repeat("x", 4000) },
@@ -203,6 +226,8 @@ func workerStories() []story {
 		}, end: func(of *table) { of.seats["b"].Health.Unwell = "" }},
 		{name: "dead", code: inspect.CodeSilent, level: warning, subject: "a", after: ttl + ttl/3 + 500*time.Millisecond, begin: func(of *table) { of.frozen = "a" },
 			end: func(of *table) { of.frozen = ""; of.pass(time.Second) }},
+		{name: "a handler hangs", code: inspect.CodeHangs, level: warning, subject: "a", begin: func(of *table) { of.news("a", lease.NewsHangs, "shard-1") },
+			end: func(of *table) { of.seats["a"].News = nil }},
 		{name: "a handler does not return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 20 * time.Second, untold: true, begin: func(of *table) { of.seats["a"].Leaving = true },
 			end: func(of *table) { of.move("shard-0", "b") }},
 		{name: "a handler has longer to return", code: inspect.CodeLeavingSlowly, level: warning, subject: "a", after: 85 * time.Second, untold: true, also: []inspect.Code{inspect.CodeStuckHandoff}, begin: func(of *table) {
@@ -258,6 +283,91 @@ func TestHandlersThatRunUnraised(t *testing.T) {
 	if len(found) != 1 || found[0].Subject != "a" || !strings.Contains(found[0].Text, "fence of orders-db, and handlers run without it") ||
 		!strings.Contains(found[0].Do, "Do not restart") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestLastErrorIsShown: the warnings failing and quarantined have the last error, and so have the last failure of a shard and
+// the change that shows it, but not the text of its row. Without one the sentences end as before.
+func TestLastErrorIsShown(t *testing.T) {
+	of := settled(t)
+	row, before := of.rows["shard-0"], of.look()
+	of.failTwice(row)
+	if all := warned(of.look(), inspect.CodeFailing); len(all) != 1 || strings.Contains(all[0].Text, ": ") {
+		t.Errorf("without an error: %v", all)
+	}
+	row.Failures.Error, row.Failures.ErrorOf = "card 4111 refused.", row.Generation-1
+	s := of.look()
+	if all := warned(s, inspect.CodeFailing); len(all) != 1 || !strings.HasSuffix(all[0].Text, "(failed): card 4111 refused.") {
+		t.Errorf("%v", all)
+	}
+	if at := s.Shard("shard-0"); at.LastFailure == nil || at.LastFailure.Note != "card 4111 refused." || strings.Contains(at.Row.String(), "4111") {
+		t.Errorf("the last failure is %v", at.LastFailure)
+	}
+	told := 0
+	for _, change := range inspect.Diff(before, s) {
+		if strings.Contains(change.Text, "4111") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d changes have the error: %v", told, inspect.Diff(before, s))
+	}
+	of.begin(row, lease.ReasonFailed, "", "a")
+	row.Quarantined = true
+	if all := warned(of.look(), inspect.CodeQuarantined); len(all) != 1 || !strings.HasSuffix(all[0].Text, "no worker processes it. The last error was: card 4111 refused.") {
+		t.Errorf("%v", all)
+	}
+}
+
+// TestSilentNeighbours: of the shards that a worker holds, only the one whose handler the worker names is blamed. Its
+// neighbour may be idle, and so may all shards if the worker names none. A worker that holds other shards is not asked.
+func TestSilentNeighbours(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make func(of *table)
+		want string
+	}{
+		"one is named":         {func(of *table) { of.silent("a", "shard-2") }, "shard-2"},
+		"all may be idle":      {func(of *table) { of.seats["a"].Health.Silent = 2 }, ""},
+		"an older build":       {func(of *table) { of.seats["a"].Health = lease.Health{Silent: 1, SilentSince: of.now} }, "shard-0 shard-2"},
+		"another one is named": {func(of *table) { of.silent("b", "shard-0") }, ""},
+	} {
+		of := settled(t)
+		of.idle = true
+		tc.make(of)
+		of.pass(7 * time.Minute)
+		var got []string
+		for _, w := range warned(of.look(), inspect.CodeNoProgress) {
+			if w.Level == warning {
+				got = append(got, w.Subject)
+			}
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestHangsNameEveryProcess: the warning of a worker names the first ten shards. A shard has one of its own only while nobody
+// holds it, and while no worker is left that could claim it.
+func TestHangsNameEveryProcess(t *testing.T) {
+	of := settled(t)
+	for i := range 12 {
+		of.news("a", lease.NewsHangs, fmt.Sprintf("shard-%02d", i))
+	}
+	of.news("a", lease.NewsHangs, "shard-1")
+	of.news("b", lease.NewsHangs, "shard-1")
+	all := warned(of.look(), inspect.CodeHangs)
+	if len(all) != 2 || !strings.Contains(all[0].Text, "13 tenures of the worker") || !strings.Contains(all[0].Text, "shard-09 and 3 more.") || all[1].Subject != "b" {
+		t.Errorf("%v", all)
+	}
+	of.begin(of.rows["shard-1"], lease.ReasonForced, "", "op")
+	if all := warned(of.look(), inspect.CodeHangs); len(all) != 3 || all[0].Subject != "shard-1" || !strings.Contains(all[0].Text, "(a, b)") {
+		t.Errorf("%v", all)
+	}
+	of.seats["b"].Leaving = true
+	of.seat("c")
+	if all := warned(of.look(), inspect.CodeHangs); len(all) != 2 {
+		t.Errorf("another worker may claim it: %v", all)
 	}
 }
 

@@ -3,6 +3,8 @@ package inspect
 import (
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -21,6 +23,7 @@ func (f *findings) worker(w *record) {
 	}
 	f.clock(w)
 	f.unwell(w)
+	f.hanging(w)
 	f.leaving(w)
 	limit := 2 * seat.TTL
 	if w.Lacking > 0 {
@@ -85,5 +88,44 @@ func (f *findings) leaving(w *record) {
 	if w.Emptying.Watched >= max(20*time.Second, w.may) {
 		f.warn(CodeLeavingSlowly, slog.LevelWarn, w.Seat.Name, fmt.Sprintf("the worker shuts down, and has given up none of its %s for %s.", many(w.Held, "shard"), about(w.Emptying.Watched)),
 			fmt.Sprintf("Look for handlers that do not return; `shardlease evict %s --why \"…\"` takes the shards from it.", quoted(string(w.Seat.Incarnation))))
+	}
+}
+
+// hanging reports a worker whose handlers do not return, although their tenures have ended.
+func (f *findings) hanging(w *record) {
+	n := len(w.Hangs)
+	if n == 0 {
+		return
+	}
+	text := fmt.Sprintf("%s of the %s have ended, and the functions that process them have not returned: %s.", many(n, "tenure"), f.noun(), named(w.Hangs))
+	if n == 1 {
+		text = fmt.Sprintf("a tenure of the %s has ended, and the function that processes it has not returned: %s.", f.noun(), named(w.Hangs))
+	}
+	f.warn(CodeHangs, slog.LevelWarn, w.Seat.Name, text,
+		"Take a stack dump of its process, then restart it, because nothing else ends the function; `shardlease workers` shows which processes hang.")
+}
+
+// named returns the first ten of some names.
+func named(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// hangsEverywhere reports a shard without an owner that no worker may claim, because in the process of each a handler
+// of the shard still runs.
+func (f *findings) hangsEverywhere(s *Shard) {
+	var names []string
+	for _, w := range f.claims {
+		if !slices.Contains(w.Hangs, s.Name) {
+			return
+		}
+		names = append(names, w.Seat.Name)
+	}
+	if len(names) > 0 {
+		f.warn(CodeHangs, slog.LevelError, s.Name, fmt.Sprintf("no worker claims the shard: a handler of it hangs in every process (%s).", named(names)),
+			"Take a stack dump of one of the processes, then restart them, or start another worker; `shardlease workers` shows which processes hang.")
 	}
 }

@@ -179,7 +179,8 @@
 //   - watcher: a worker that lists the seats. In a fleet of at most eight workers every worker
 //     does; in a larger one the plan names eight.
 //   - tick: the write of the first watcher to the plan, once per heartbeat interval.
-//   - news: what a worker reports about shards on its seat: finished, removed, declined.
+//   - news: what a worker reports about shards on its seat: finished, removed, unlisted, declined, and for people
+//     hangs and silent.
 //   - unwell: three failures in a row under this worker, of different shards or of shards that
 //     make progress under others; or its reads of the table fail.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin, move; or to raise all fences again.

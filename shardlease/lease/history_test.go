@@ -112,9 +112,9 @@ func TestAClaimIsNotForced(t *testing.T) {
 		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after released by "b"`},
 		{func() (lease.Write, error) { return protocol.Quarantine(r, command(), lease.ReasonForced, stamp()) }, `forced: quarantined from "b" by "ann"`},
 		{func() (lease.Write, error) { return protocol.Unquarantine(r, command(), stamp()) }, `forced: unquarantined by "ann"`},
-		{func() (lease.Write, error) { return protocol.Remove(r, command(), stamp()) }, `removed: removed by "ann"`},
+		{func() (lease.Write, error) { return protocol.Remove(r, command(), stamp()) }, `removed by "ann"`},
 		{func() (lease.Write, error) { return protocol.Revive(r, nil, "b", stamp()) }, `initial by "b"`},
-		{func() (lease.Write, error) { return protocol.Adopt(r, "ann", stamp()) }, `adopted: adopted by "ann"`},
+		{func() (lease.Write, error) { return protocol.Adopt(r, "ann", stamp()) }, `adopted by "ann"`},
 		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after adopted by "b"`},
 	} {
 		step(c.make())

@@ -98,8 +98,26 @@ func (r Row) encode(put func(string, any)) {
 	put(attr.FailedGeneration, r.Failures.Last)
 	put(attr.Errors, r.Failures.Errors)
 	put(attr.FailedBy, r.Failures.Workers)
+	put(attr.LastError, r.Failures.packedError())
 	put(attr.Last, r.Last.pack(r.Owner.Task))
 	put(attr.Past, r.Past)
+}
+
+// packedError returns the error as a row stores it. Its generation is stored too: an older version leaves the attribute as
+// it is when it counts another failure, or none any more.
+func (f Failures) packedError() string {
+	if f.Error == "" {
+		return ""
+	}
+	return strconv.FormatInt(f.ErrorOf, 10) + " " + f.Error
+}
+
+// setError reads what packedError has made. A text that cannot be read is ignored, because only people read it.
+func (f *Failures) setError(packed string, generation int64) {
+	number, text, _ := strings.Cut(packed, " ")
+	if of, err := strconv.ParseInt(number, 10, 64); err == nil && of > 0 && of < generation && text != "" && validText("last error", text, MaxNote) == nil {
+		f.Error, f.ErrorOf = text, of
+	}
 }
 
 // expires returns from when on a store may delete a tombstone. A row that is made after that has a
@@ -222,6 +240,7 @@ func (in *reader) row(key Key) Row {
 		Finished: in.flag(attr.Finished), Quarantined: in.flag(attr.Quarantined), Removed: in.flag(attr.Removed),
 		Failures: Failures{Count: in.number(attr.Failures), Last: in.number(attr.FailedGeneration), Errors: in.number(attr.Errors), Workers: in.text(attr.FailedBy)},
 	}
+	r.Failures.setError(in.text(attr.LastError), r.Generation)
 	if r.Owner.Name != "" { // a version that does not know the attribute leaves it in the row that it releases
 		r.Owner.LockDelay = in.duration(attr.LockDelay)
 	}

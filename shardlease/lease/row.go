@@ -109,6 +109,11 @@ type Failures struct {
 	// Workers is under which workers the latest of them failed, packed; [Row.FailedUnder] and
 	// [Row.FailedWorkers] read it.
 	Workers string
+	// Error is the error of the latest failed tenure that had one, as shardlease's Config.ErrorText has made it, and
+	// ErrorOf is the generation of that tenure. It is for people: no log and no String prints it. [Row.LastError] tells
+	// whether it still counts.
+	Error   string
+	ErrorOf int64
 }
 
 // A Reason is why a shard changed hands. A claim repeats the reason for which the shard became
@@ -129,6 +134,9 @@ const (
 	ReasonRemoved      Reason = "removed"       // the source no longer lists the finished shard, or an operator removed it
 	ReasonUnlisted     Reason = "unlisted"      // the source no longer lists the shard, which is not finished
 )
+
+// String returns the reason as rows store it.
+func (r Reason) String() string { return string(r) }
 
 // A Transfer records one change of hands. A release is one too: it ends a generation although
 // nobody takes the shard over.
@@ -159,7 +167,7 @@ func (t Transfer) String() string {
 	if t.Claimed() {
 		text = "claimed after " + text
 	}
-	if did := cmp.Or(t.Did, t.mode()); did != "" {
+	if did := cmp.Or(t.Did, t.mode()); did != "" && did != text {
 		text += ": " + did
 	}
 	if t.From != "" {
@@ -212,6 +220,23 @@ func (r Row) Failed() int64 {
 	return min(r.Failures.Errors, r.Failures.Count)
 }
 
+// LastError returns the error of the latest failed tenure that had one, and the generation of that tenure; empty: there is
+// none, or the shard has made progress since. The text may contain the user's data.
+func (r Row) LastError() (text string, generation int64) {
+	if f := r.Failures; f.Error != "" && r.Checkpoint.Generation <= f.ErrorOf {
+		return f.Error, f.ErrorOf
+	}
+	return "", 0
+}
+
+// Noted returns a transfer of the row for people to read: if it ended the tenure of [Row.LastError], that error is its note.
+func (r Row) Noted(t Transfer) Transfer {
+	if text, of := r.LastError(); text != "" && t.Generation == of+1 && t.Note == "" {
+		t.Note = text
+	}
+	return t
+}
+
 // FailedUnder returns how many of [Row.Attempts] failed under the worker of that name.
 func (r Row) FailedUnder(worker string) int64 {
 	for hash, n := range attr.Failed(r.Failures.Workers, r.Attempts()) {
@@ -253,7 +278,10 @@ func (r Row) Validate() error {
 	if r.Failures.Errors < 0 {
 		errs = append(errs, invalid("errors", "must not be negative"))
 	}
-	errs = append(errs, validText("failed by", r.Failures.Workers, MaxName))
+	errs = append(errs, validText("failed by", r.Failures.Workers, MaxName), validText("last error", r.Failures.Error, MaxNote))
+	if (r.Failures.Error == "") != (r.Failures.ErrorOf == 0) || r.Failures.ErrorOf < 0 || r.Failures.ErrorOf >= r.Generation && r.Failures.Error != "" {
+		errs = append(errs, invalid("last error", "must have a generation before that of the row"))
+	}
 	return errors.Join(errs...)
 }
 

@@ -55,6 +55,9 @@ type NewsKind string
 const (
 	NewsFinished NewsKind = "finished" // the shard is processed to its end, and its children may start
 	NewsDeclined NewsKind = "declined" // the worker failed the shard; until it removes the name, others should have it
+	// NewsHangs and NewsSilent are for people: no plan depends on them, and Freed does not count them.
+	NewsHangs  NewsKind = "hangs"  // a handler of the shard has not returned although its tenure has ended
+	NewsSilent NewsKind = "silent" // the handler of the shard was not idle, and now neither marks nor calls Progress
 )
 
 // MaxNews is how many news one seat may have.
@@ -66,7 +69,7 @@ type Health struct {
 	UnwellSince time.Time // by the worker's wall clock, for people
 	Trial       bool      // although it is unwell, it may be given one shard, to show that it can work again
 	Silent      int64     // how many tenures neither mark nor call Progress
-	SilentSince time.Time // since when the longest of them is silent, for people
+	SilentSince time.Time // since when the longest of them is silent, for people; zero: none is known that was not idle
 	NoSource    bool      // its source does not answer: another worker should look for new shards
 }
 

@@ -35,7 +35,7 @@ func (r reader) Clone() virtual.Engine { return reader{r.Engine.Clone(), r.seats
 // TestEnginesWriteEveryFieldOfASeat: in some conversation, an engine writes each field of a seat.
 func TestEnginesWriteEveryFieldOfASeat(t *testing.T) {
 	elsewhere := map[string]string{ // tests of the engine
-		"lease.Health.Silent": "TestSilentHandlers", "lease.Health.SilentSince": "TestSilentHandlers",
+		"lease.Health.Silent": "TestSilentHandlers", "lease.Health.SilentSince": "TestSilentHandlersAreNamed",
 		"lease.Health.NoSource": "TestBlindWatchers", "lease.Says.Waits": "TestWaitStandsOnTheSeat", "lease.Says.WaitsLeft": "TestManyWaits",
 		"lease.Wait.Lease": "TestWaitStandsOnTheSeat", "lease.Wait.Task": "TestWaitStandsOnTheSeat", "lease.Wait.Since": "TestWaitStandsOnTheSeat",
 		"lease.Says.NewsLeft": "TestManyParentsFinishAtOnce", "lease.Says.Raised": "TestRaiseAgain of shardlease",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,9 +44,21 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 			return err
 		}
 		done := fmt.Sprintf("evicted %s, incarnation %s", quoted(args[0]), clean(string(inc)))
-		return op.expel(ctx, snapshot, o, done, func(s shardlease.Supervisor) ([]lease.Row, error) { return s.Evict(ctx, inc, o.why) })
+		return op.expel(ctx, snapshot, o, done, func(s shardlease.Supervisor) ([]lease.Row, error) {
+			rows, err := s.Evict(ctx, inc, o.why)
+			if err != nil && len(rows) == 0 && snapshot.Worker(inc) != nil && unseated(ctx, s, inc) { // otherwise nothing says so
+				op.printReleased(snapshot, done, rows)
+			}
+			return rows, err
+		})
 	})
 	return c
+}
+
+// unseated reports whether a worker has no seat, as far as the table answers.
+func unseated(ctx context.Context, s shardlease.Supervisor, inc lease.Incarnation) bool {
+	_, err := s.Store.Get(ctx, lease.Key{Group: s.Group, Kind: lease.KindSeat, Name: string(inc)})
+	return errors.Is(err, lease.ErrNotFound)
 }
 
 // incarnation returns the incarnation that an operator means: the incarnation itself, or the only worker

@@ -118,6 +118,9 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 	if !s.Sessions || of.Attempts > 0 {
 		add("attempts", "%d failed since the last progress", of.Attempts)
 	}
+	if text, generation := row.LastError(); text != "" && (of.LastFailure == nil || of.LastFailure.Note != text) { // otherwise below
+		add("last error", "%s (under generation %d)", text, generation)
+	}
 	add("checkpoint", "%s", describeCheckpoint(of, positions))
 	for _, parent := range row.Parents {
 		state := "no row"
@@ -126,8 +129,8 @@ func detail(s *inspect.Snapshot, of *inspect.Shard, warnings []inspect.Warning, 
 		}
 		add("parent", "%s, %s", parent, state)
 	}
-	add("last change", "%s", describeTransfer(row.Last))
-	if of.LastFailure != nil && *of.LastFailure != row.Last {
+	add("last change", "%s", describeTransfer(row.Noted(row.Last)))
+	if of.LastFailure != nil && of.LastFailure.Generation != row.Last.Generation {
 		add("last failure", "%s", describeTransfer(*of.LastFailure))
 	}
 	add("size", "%d bytes", of.Size)
@@ -176,7 +179,7 @@ func reason(t lease.Transfer) string {
 	switch {
 	case t.Claimed():
 		return "claimed after " + string(t.Reason)
-	case t.Did != "":
+	case t.Did != "" && t.Did != string(t.Reason):
 		return string(t.Reason) + ": " + t.Did
 	case t.Mode.Validate() == nil:
 		return string(t.Reason) + ": " + t.Mode.String()

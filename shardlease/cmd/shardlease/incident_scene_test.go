@@ -66,12 +66,18 @@ func newScene(t *testing.T) *scene {
 
 // list makes the source list so many shards.
 func (s *scene) list(shards int) {
+	var names []string
+	for i := range shards {
+		names = append(names, fmt.Sprintf("shard-%d", i))
+	}
+	s.lists(names...)
+}
+
+// lists makes the source list these shards.
+func (s *scene) lists(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shards = nil
-	for i := range shards {
-		s.shards = append(s.shards, fmt.Sprintf("shard-%d", i))
-	}
+	s.shards = names
 }
 
 // Shards lists the source of all workers.

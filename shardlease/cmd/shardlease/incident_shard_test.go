@@ -79,8 +79,38 @@ func shardIncidents() []incident {
 	}, {
 		code: inspect.CodeNoProgress, level: "WARN", watch: 12 * time.Second, within: 6*time.Minute + 30*time.Second,
 		cause: func(s *scene) { s.ail(hangs, "*", "shard-0") },
-		mend:  func(s *scene) { s.heal(); s.types("release", "shard-0") },
+		mend: func(s *scene) { // the release moves the shard, and the process in which the handler hangs is restarted
+			owner := s.snapshot().Shard("shard-0").Owner.Name
+			s.heal()
+			s.types("release", "shard-0")
+			s.restart(owner)
+		},
+		over: time.Minute,
+	}, {
+		code: inspect.CodeUnlisted, level: "WARN", watch: 0, within: 2 * time.Minute, // a source that is cut short
+		cause: func(s *scene) { s.lists("shard-1", "shard-2", "shard-3", "shard-4", "shard-5") },
+		mend:  func(s *scene) { s.list(6) },
 		over:  time.Minute,
+	}, {
+		code: inspect.CodeUnlisted, level: "WARN", watch: 0, within: 2 * time.Minute, // the stream was replaced
+		cause: func(s *scene) { s.lists("shard-1", "shard-2", "shard-3", "shard-4", "shard-5") },
+		mend:  func(s *scene) { s.types("remove", "shard-0") },
+		over:  20 * time.Second,
+	}, {
+		code: inspect.CodeHangs, level: "WARN", watch: 0, within: 40 * time.Second,
+		cause: func(s *scene) { s.hang() },
+		mend:  func(s *scene) { s.restart(s.names[0]) },
+		over:  time.Minute,
+	}, {
+		code: inspect.CodeHangs, level: "ERROR", with: []inspect.Code{inspect.CodeUnclaimed}, watch: 20 * time.Second, within: 50 * time.Second, // in every process
+		cause: func(s *scene) {
+			for range 3 {
+				s.hang()
+				time.Sleep(time.Minute)
+			}
+		},
+		mend: func(s *scene) { s.restart(s.names...) },
+		over: 2 * time.Minute,
 	}, {
 		code: inspect.CodeNoProgress, level: "INFO", watch: 12 * time.Second, within: 16*time.Minute + 30*time.Second,
 		cause: func(s *scene) { s.ail(alive, "*", "shard-0") },
@@ -92,6 +122,22 @@ func shardIncidents() []incident {
 		mend:  func(s *scene) { s.heal() },
 		over:  20 * time.Second,
 	}}
+}
+
+// hang makes the handler of shard-0 hang on its worker, and takes the shard from the worker. The scene remembers its name.
+func (s *scene) hang() {
+	owner := s.snapshot().Shard("shard-0").Owner.Name
+	s.ail(hangs, owner, "shard-0")
+	time.Sleep(2 * time.Second)
+	s.types("release", "shard-0")
+	s.names = append(s.names, owner)
+}
+
+// restart kills processes, and starts others in their place.
+func (s *scene) restart(names ...string) {
+	s.heal()
+	s.kill(names...)
+	s.join(names...)
 }
 
 // fleet starts the workers a, b and c.

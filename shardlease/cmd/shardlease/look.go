@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,12 +77,15 @@ func (o *observer) lsCommand() *cobra.Command {
 		Long: `Lists the shards of the group: the state, the owner, the generation, the failed attempts, how long the
 shard has been in its state, and how long ago its last checkpoint was accepted. An age with ~ is told by
 the clock of another machine; the format wide shows more columns and shortens no name.`,
-		Example: "  shardlease ls\n  shardlease ls --state free,quarantined -o name\n  shardlease ls --worker host-1 -o json",
+		Example: "  shardlease ls\n  shardlease ls --state free,quarantined -o name\n  shardlease ls --worker host-1 -o json\n  shardlease ls --attempts 1 --sort attempts",
 	}
 	f := formatFlag(c, allFormats()...)
 	positions := positionsFlag(c)
 	states := c.Flags().StringSlice("state", nil, "only shards in these `STATES`, separated by commas: "+stateNames())
 	worker := c.Flags().String("worker", "", "only shards that the workers named `WORKER` hold")
+	pick := newPick(c)
+	o.completeFlag(c, "task", taskNames)
+	o.completeFlag(c, "sort", func(*inspect.Snapshot) []string { return slices.Sorted(maps.Keys(sortOrders())) })
 	o.completeFlag(c, "state", func(*inspect.Snapshot) []string { return strings.Split(stateNames(), ", ") })
 	o.completeFlag(c, "worker", workerNames)
 	c.RunE = do(func(ctx context.Context, _ []string) error {
@@ -90,14 +94,16 @@ the clock of another machine; the format wide shows more columns and shortens no
 				return usage("unknown --state %q: it must be one of %s", state, stateNames())
 			}
 		}
+		if err := pick.check(); err != nil {
+			return err
+		}
 		s, err := o.look(ctx)
 		if err != nil {
 			return err
 		}
 		fields := shardFields(*positions)
 		r := &result{kind: "shards", item: "shard", head: scopeOf(s), grid: gridOf(s, columnsOf(fields))}
-		for i := range s.Shards {
-			of := &s.Shards[i]
+		for _, of := range pick.from(s) {
 			wanted := len(*states) == 0 || slices.Contains(*states, string(of.State))
 			if !wanted || *worker != "" && of.Owner.Name != *worker {
 				continue
@@ -230,7 +236,12 @@ func wishesFault(s *inspect.Snapshot) error {
 	return nil
 }
 
-// transfers returns the changes of hands that a row remembers, newest first.
+// transfers returns the changes of hands that a row remembers, newest first. The one that ended the tenure of the last error
+// has this error as its note.
 func transfers(row lease.Row) []lease.Transfer {
-	return append([]lease.Transfer{row.Last}, row.History()...)
+	list := append([]lease.Transfer{row.Last}, row.History()...)
+	for i := range list {
+		list[i] = row.Noted(list[i])
+	}
+	return list
 }

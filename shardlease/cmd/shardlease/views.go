@@ -145,13 +145,14 @@ func shardFields(positions bool) []field[*inspect.Shard] {
 		{title: "!+TARGET", json: "target", value: func(s of) any { return s.Target }},
 		{title: "!+MOVE", json: "move", value: func(s of) any { return moveOf(s.Move) }, cell: func(s of) string { return describeMove(s.Move) }},
 		{title: "+>SIZE", json: "sizeBytes", value: func(s of) any { return s.Size }},
-		{title: "+LAST CHANGE", json: "lastTransfer", value: func(s of) any { return transferOf(s.Row.Last) }, cell: func(s of) string { return reason(s.Row.Last) }},
+		{title: "+LAST CHANGE", json: "lastTransfer", value: func(s of) any { return transferOf(s.Row.Noted(s.Row.Last)) }, cell: func(s of) string { return reason(s.Row.Last) }},
 		{title: "+BY", value: func(s of) any { return s.Row.Last.By }},
-		{title: "+NOTE", value: func(s of) any { return s.Row.Last.Note }},
+		{title: "+NOTE", value: func(s of) any { return s.Row.Noted(s.Row.Last).Note }},
 		{json: "parents,omitempty", value: func(s of) any { return s.Row.Parents }},
 		{json: "blockedBy,omitempty", value: func(s of) any { return s.Blockers }},
 		{json: "checkpoint", value: func(s of) any { return checkpointOf(s.Row.Checkpoint, positions) }},
 		{json: "reserved", value: func(s of) any { return reservedOf(s.Row.Reserved) }},
+		{json: "lastError,omitempty", value: func(s of) any { text, _ := s.Row.LastError(); return text }},
 		{json: "lastFailure", value: func(s of) any {
 			if s.LastFailure == nil {
 				return nil
@@ -208,6 +209,7 @@ func workerFields() []field[*inspect.Worker] {
 		{title: "!>TAKING", json: "taking", value: func(w of) any { return w.Taking }},
 		{title: "!>GIVING", json: "giving", value: func(w of) any { return w.Giving }},
 		{title: "?+>WAITS", json: "waits,omitempty", value: func(w of) any { return w.Waits() }, cell: func(w of) string { return limit(int64(w.Waits())) }},
+		{title: ">HANGS", json: "hangs,omitempty", value: func(w of) any { return w.Hangs }, cell: func(w of) string { return limit(int64(len(w.Hangs))) }},
 		{title: ">HEARTBEAT", json: "heartbeatAge", value: func(w of) any { return w.Silent }},
 		{title: "BEATING", json: "beating", value: func(w of) any { return w.Beating }},
 		{title: "~STATE", value: func(w of) any { return workerState(w) }},
