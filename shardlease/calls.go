@@ -268,7 +268,7 @@ func (r *run) handle(t *Tenure, how engine.Raise, started event.Event) {
 	// The result if the handler calls runtime.Goexit.
 	panicked, err := true, error(&panicError{})
 	defer func() {
-		in, at, result := engine.Returned{Tenure: t.id()}, r.worker.wall().UnixMilli(), err
+		in, at, result := engine.Returned{Tenure: t.id(), Unasked: t.unasked()}, r.worker.wall().UnixMilli(), err
 		in.Failed, in.Note, err = resultOf(t, panicked, err, func(err error) string {
 			text, fault := errorText(r.config.ErrorText, err)
 			if fault != nil {
@@ -298,6 +298,13 @@ func (r *run) handle(t *Tenure, how engine.Raise, started event.Event) {
 		return
 	}
 	panicked, err = guard(func() error { return sound("handler", r.handler(t.soft, t)) })
+}
+
+// unasked reports whether nothing has asked the handler to return.
+func (t *Tenure) unasked() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.soft.Err() == nil && !t.release
 }
 
 // resultOf returns whether a tenure has failed, the note that the table stores about its end,

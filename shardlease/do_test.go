@@ -56,6 +56,22 @@ func TestDoEndsTheHold(t *testing.T) {
 	})
 }
 
+// TestFailureBeforeAStop: a program ends Run as soon as Do has returned an error, as a cron job does. Each of these failures
+// counts, although the stop overtakes the return of the function.
+func TestFailureBeforeAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		for i := range 60 {
+			s := runSession(t, store, shardlease.SessionConfig{Name: fmt.Sprint("host-", i%2), MaxAttempts: 100})
+			s.Do(t.Context(), "lock", shardlease.AcquireOptions{}, func(context.Context, *shardlease.Tenure) error { return errors.New("down") })
+			s.end(t)
+			if r := lockRow(t, store); r.Attempts() != int64(i)+1 {
+				t.Fatalf("%d failures of %d count: %v", r.Attempts(), i+1, r)
+			}
+		}
+	})
+}
+
 // TestDoWaitsForItsFunction: the context of Do ends while its function runs, or just before. The soft context ends, and
 // Do returns when the function has. Until then no other call of the session acquires the lease. That is no failed
 // attempt.

@@ -261,7 +261,9 @@ func (of *tenure) returned(in Returned) {
 	switch {
 	case !in.Failed:
 		w.note = in.Note
-	case !w.draining: // otherwise the note of what is no failure would have the error
+	// A stop may arrive before the return of a handler that has failed by then. Otherwise the note of what is no failure
+	// would have the error.
+	case !w.draining, in.Unasked && w.cause == event.CauseStopped:
 		w.blame, w.note = unjudged, in.Note
 	}
 }

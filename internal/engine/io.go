@@ -172,9 +172,10 @@ type (
 	// Returned: the handler of a tenure has returned, and everything it marked has
 	// been told.
 	Returned struct {
-		Tenure Tenure
-		Failed bool   // with an error, or a panic
-		Note   string // the note of the release, or what may be stored of the error
+		Tenure  Tenure
+		Failed  bool   // with an error, or a panic
+		Unasked bool   // nobody had asked it to return: its contexts had not ended, and it had not asked for its release
+		Note    string // the note of the release, or what may be stored of the error
 	}
 
 	// Confirm: a caller wants to know whether the tenure holds its shard. A Confirmed answers it, unless the tenure is
@@ -410,7 +411,7 @@ type (
 		Address string
 	}
 
-	// Knock: connect anew to the peer, so that it is visited, and report the attempt like those of the Link.
+	// Knock: connect to the peer once more, so that it is visited, and report the attempt like those of the Link.
 	Knock struct{ Peer lease.Incarnation }
 
 	// Unlink: end the connection to the peer.

@@ -164,7 +164,7 @@ func (p *proofs) visited(t *turn) {
 	}
 }
 
-// knock connects anew to the workers of a large fleet whose targets a plan has changed. Otherwise those that do not watch
+// knock connects once more to the workers of a large fleet whose targets a plan has changed. Otherwise those that do not watch
 // would read the plan once per heartbeat interval, and the shards of a dead worker would wait for that.
 func (p *proofs) knock(t *turn, next []lease.Target) {
 	for i := range next {

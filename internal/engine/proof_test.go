@@ -370,7 +370,7 @@ func TestNobodyKnocksInASmallFleet(t *testing.T) {
 	}
 }
 
-// knocks returns how often workers have connected anew since then, so that others read the plan.
+// knocks returns how often workers have connected once more since then, so that others read the plan.
 func (f *fleet) knocks(since time.Duration) (n int) {
 	for _, node := range f.nodes {
 		for _, s := range node.sent {

@@ -19,7 +19,7 @@ func raiseMutants() []mutant {
 			swap(`f.asked > 0 && t.before(f.asked.Add(t.beat))`, `false`), inWorker, "TestTargetDownForOne"},
 		{"a worker that does not list the seats reads those of the watchers", "internal/engine.fleet.able",
 			swap(`of.state == alive`, `of.state == gone`), inWorker, "TestTargetDownForOneOfMany"},
-		{"a worker that holds nothing finds out by a trial whether it can raise a fence", "internal/engine.raiser.help",
+		{"a worker that holds nothing finds out by a trial whether it can raise a fence", "internal/engine.raiser.giveUp",
 			swap(`l.held() == 0`, `false`), inWorker, "TestTargetDownForOneThenForAll"},
 		{"no shard moves because a target has a higher fence", "internal/engine.raiser.giveUp",
 			without("stale"), inWorker, "TestHigherFenceIsToldLater"},

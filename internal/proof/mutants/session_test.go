@@ -123,6 +123,8 @@ func sessionMutants() []mutant {
 			cut("putoff"), inEngine, "TestFailingListingHoldsNoTry"},
 		{"but one that is under way decides", "internal/engine.waiter.undecided",
 			without("fails"), inEngine, "TestOneSessionDoesNotQuarantine"},
+		{"a failure before a stop counts", "internal/engine.tenure.returned",
+			swap(`in.Unasked && w.cause == event.CauseStopped`, `false`), inWorker, "TestFailureBeforeAStop"},
 		{"failures are not forgotten by a release", "internal/engine.release",
 			swap(`counts && at.Attempts() > 0`, `false`), inEngine, "TestFailuresCountUntilASuccess"},
 		{"but by a success", "internal/engine.tenure.giveUp",
