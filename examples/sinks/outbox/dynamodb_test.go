@@ -102,8 +102,12 @@ func TestOutboxInDynamoDB(t *testing.T) {
 	if e := effects[0]; e.id != "sinks/shard-0/17/confirm%20by%20queue" || e.generation != old.Generation() || e.target != "queue" || e.body == "" {
 		t.Errorf("staged: %+v", e)
 	}
-	if at, err = b.stage(ctx, next().Hold(), at, "18", effectsOf(18)); err != nil {
+	present, before := next(), at
+	if at, err = b.stage(ctx, present.Hold(), before, "18", effectsOf(18)); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := b.stage(ctx, present.Hold(), before, "18", effectsOf(18)); !errors.Is(err, errMoved) {
+		t.Errorf("the second attempt of the successor: %v", err)
 	}
 	if _, err := b.stage(ctx, old.Hold(), at, "19", effectsOf(19)); !errors.Is(err, checkpoint.ErrStale) {
 		t.Errorf("the late effects: %v", err)

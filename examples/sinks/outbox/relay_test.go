@@ -31,6 +31,7 @@ func TestReplacedRelayStops(t *testing.T) {
 		if err := b.sent(t.Context(), successor, []effect{{sequence: 0}}); err != nil {
 			t.Fatal(err)
 		}
+		time.AfterFunc(time.Hour, tn.Stop) // if it does not stop by itself
 		if err := tn.Call(p.relay.handle); !errors.Is(err, checkpoint.ErrStale) {
 			t.Errorf("the relay returned %v", err)
 		}
@@ -90,7 +91,7 @@ func TestPlannedMoveSendsNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, shards := opened(t), []string{"shard-0", "shard-1", "shard-2", "shard-3"}
 		staged := fill(t, b, 60, shards...)
-		p, k := played(t, b, 5, mishap{}, shards...)
+		p, k := played(t, b, 30, mishap{}, shards...) // a batch takes longer than the drain time
 		f := &fleet{t: t, store: new(memstore.Store)}
 		r := slowly(p.relay, time.Second)
 		first := f.enter("a", r, p.raise, shards...)
