@@ -230,7 +230,7 @@ func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
 type bareRow struct {
 	client      *dynamodb.Client
 	table, name string
-	id, counter int
+	counter     int
 }
 
 func (b *bareRow) key() map[string]types.AttributeValue {
