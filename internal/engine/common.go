@@ -113,7 +113,7 @@ func (c *common) take(of spine, mine *seat, in Input) {
 func (c *common) marked(of spine, mine *seat, batch ...Marks) {
 	for _, in := range batch {
 		if s := c.shards.present(in.Tenure); s != nil {
-			if s.t.marked(&c.turn, s.tie, in); in.Progress {
+			if s.t.marked(&c.turn, s.name, in); in.Progress {
 				of.happened(s, happened{succeeded: true})
 			}
 		}

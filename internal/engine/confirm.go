@@ -104,8 +104,8 @@ func (c *common) confirmed(of spine, mine *seat, in Input) bool {
 // lossOf returns why a tenure is over, as a read shows it. A release or a finish that is stored but not answered yet is
 // no loss.
 func (of *tenure) lossOf(t *turn, r *row, a protocol.Answer) event.Cause {
-	if _, open := r.copy.Open(); open && landed(a.Row, of.generation, r.write.doing) {
-		return of.causeOf(r.write.doing)
+	if _, open := r.copy.Open(); open && landed(a.Row, of.generation, r.doing) {
+		return of.causeOf(r.doing)
 	}
 	return of.lostBy(t, a)
 }

@@ -322,7 +322,7 @@ func (f *faults) scanReserved(t *turn, all []*shard) {
 func (s *shard) unanswered(t *turn) bool {
 	_, busy := s.row.copy.Open()
 	again := s.row.try.sent || t.now.Mono < s.row.answered.Add(2*t.beat) // otherwise a listing has shown the row instead
-	return busy && s.write.try.tries > 0 || s.write.stuck || s.row.unread > 0 && again && (s.aim.mine || s.want != nil || s.t != nil)
+	return busy && s.write.try.tries > 0 || s.stuck || s.row.unread > 0 && again && (s.aim.mine || s.want != nil || s.t != nil)
 }
 
 // scanCommits ends the fault of commits when none is late, and reports whether this worker has to

@@ -216,7 +216,7 @@ func (h *health) from(t *turn, name string, busy bool) Instant {
 // tries reports whether a shard is on trial. s is the shard of the last trial, or nil if that is no
 // longer known.
 func (h *health) tries(t *turn, s *shard) bool {
-	return s != nil && (s.t != nil || s.ask != nil || s.write.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
+	return s != nil && (s.t != nil || s.ask != nil || s.doing == claiming) || h.trial != "" && t.now.Mono < h.tried.Add(t.beat)
 }
 
 // keep looks for tenures that show that this worker is well again. Until then it raises the fault that the worker is

@@ -207,7 +207,7 @@ func (of *tenure) end(t *turn, r *row, cause event.Cause, err error) {
 // unknown reports whether a write with a mark, or with the end of the shard, is under way.
 func (of *tenure) unknown(r *row) bool {
 	_, open := r.copy.Open()
-	return open && (of.marks.sent > of.marks.accepted || r.write.doing == ending)
+	return open && (of.marks.sent > of.marks.accepted || r.doing == ending)
 }
 
 // end ends the tenure of a shard that has one.
@@ -232,12 +232,12 @@ func hangs(t *turn, s *shard) bool {
 
 // marked takes what a handler has marked and asked for. It decides nothing: the spine tends the shard after all marks
 // of a batch are taken.
-func (of *tenure) marked(t *turn, tie uint64, in Marks) {
+func (of *tenure) marked(t *turn, name string, in Marks) {
 	m, w := &of.marks, &of.wind
 	if in.Seq > m.seq {
 		// No earlier mark waits for a write, so the commit window of this one counts.
 		if m.seq <= max(m.sent, m.accepted) {
-			m.first, m.made = window(t, tie), in.Made
+			m.first, m.made = window(t, rebalance.Tie(name)), in.Made
 		}
 		m.mark, m.seq = in.Mark, in.Seq
 	}
@@ -599,8 +599,8 @@ func (of *tenure) leave(t *turn, aim *aim, failed int64) (declines bool) {
 		if m.accepted > 0 || m.progress {
 			aim.early = 0
 		}
-		aim.early++
-		tries = aim.early
+		aim.early = min(aim.early+1, mostTries)
+		tries = int64(aim.early)
 	}
 	aim.rest = t.now.Mono.Add(backoff(tries, t.cfg.Backoff, t.cfg.MaxBackoff))
 	aim.leave, aim.others = aim.rest.Add(2*t.beat), true

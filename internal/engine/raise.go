@@ -74,9 +74,9 @@ type raising struct {
 	waits  bool    // the handler is not called before they are
 	failed bool    // a raise has failed, or has not answered for a heartbeat interval
 	stale  bool    // a target has a higher fence: no worker could raise it for this shard
+	round  int32   // how often they have begun again
 	step   order   // in which the raises began
 	since  Instant // when that was
-	round  int     // how often they have begun again
 	out    string  // why the tenure is given up; empty: it is not
 }
 
@@ -143,7 +143,7 @@ func (f *raiser) repeat(t *turn, l *shards) {
 		of := &s.t.raise
 		if !of.on && of.step < f.known {
 			*of = raising{on: true, step: t.step, since: t.now.Mono, round: of.round + 1}
-			t.do(RaiseAgain{Tenure: s.t.id(&s.row), Round: of.round})
+			t.do(RaiseAgain{Tenure: s.t.id(&s.row), Round: int(of.round)})
 		}
 		if of.on {
 			f.obeyed = 0
@@ -163,7 +163,7 @@ func (f *raiser) raised(t *turn, s *shard, in Raised) {
 		return
 	}
 	of := &s.t.raise
-	if in.Round != of.round { // the raises have begun again since
+	if in.Round != int(of.round) { // the raises have begun again since
 		return
 	}
 	if of.waits { // only now the handler can show progress
@@ -266,7 +266,7 @@ func (f *raiser) help(t *turn, l *shards, others helper, failed bool) (gave bool
 	for _, s := range l.all {
 		if s.t != nil && !s.t.raise.on && !s.t.wind.draining && !s.t.wind.over() {
 			f.check, f.asked = s.t.id(&s.row), t.now.Mono
-			t.do(RaiseAgain{Tenure: f.check, Round: s.t.raise.round})
+			t.do(RaiseAgain{Tenure: f.check, Round: int(s.t.raise.round)})
 			break
 		}
 	}
@@ -305,7 +305,7 @@ func (f *raiser) from(t *turn, l *shards) Instant {
 	switch {
 	case !f.away:
 		return 0
-	case l.held() > 0 || slices.ContainsFunc(l.all, func(s *shard) bool { return s.write.doing == claiming }):
+	case l.held() > 0 || slices.ContainsFunc(l.all, func(s *shard) bool { return s.doing == claiming }):
 		return t.now.Mono.Add(t.beat)
 	case t.now.Mono < f.until:
 		return f.until
@@ -333,6 +333,16 @@ func (f *raiser) says(t *turn, says *lease.Health) {
 	if f.beside {
 		says.Unwell += protocol.RunsUnraised
 	}
+}
+
+// overlooked reports whether a worker of an earlier version has written the plan, and has left since: such a plan does not
+// name the wish that stands to raise all fences again. While the worker stays, it would overlook the wish in the next plan
+// too.
+func (f *fleet) overlooked(t *turn) bool {
+	maker := f.watch.plan.By.Incarnation
+	return maker != f.seat.me && f.peers.find(maker) == nil && slices.ContainsFunc(f.watch.wishes.List, func(w lease.Wish) bool {
+		return w.Kind == lease.WishRaise && w.Number != f.watch.plan.Raise && w.Stands(t.now.Wall)
+	})
 }
 
 // allRaised reports whether w is a wish to raise all fences again, and all workers say that they have obeyed it. A worker that

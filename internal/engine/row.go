@@ -20,7 +20,6 @@ import (
 // it is, because some decisions need a read that began after a certain step.
 type row struct {
 	name string
-	tie  uint64
 	wake Instant // when the shard wants to be tended
 
 	copy       protocol.Copy
@@ -33,6 +32,8 @@ type row struct {
 	left       bool    // this session shuts down and stays the owner in the row: see lost
 	older      bool    // the answer to the open write may show what it was before the command (rowRead.look)
 	parent     bool    // it is read for a child that waits for this shard
+	doing      doing   // what the open write is for
+	stuck      bool    // the last write that was due could not be made
 	write      pending
 	rowRead
 }
@@ -52,9 +53,7 @@ type rowRead struct {
 
 // A pending is the open write of the row. The write itself is in the copy, which alone decides what its answer means.
 type pending struct {
-	doing doing
-	stuck bool // the last write that was due could not be made
-	try   retry
+	try retry
 }
 
 // doing is what an open write is for. What follows from the answer depends on it: see tenure.held for a holder's writes,
@@ -140,12 +139,12 @@ func (r *row) send(t *turn, what doing, w lease.Write, err error) bool {
 	if err == nil {
 		err = r.copy.Send(w)
 	}
-	if r.write.stuck = err != nil; r.write.stuck {
+	if r.stuck = err != nil; r.stuck {
 		t.failedNow(r.name, err) // for example, the counter of the row has reached its limit
 		r.at(t, t.now.Mono.Add(t.beat))
 		return false
 	}
-	r.write.doing, r.write.try = what, retry{sent: true}
+	r.doing, r.write.try = what, retry{sent: true}
 	t.do(Send{Write: w})
 	return true
 }

@@ -91,7 +91,7 @@ func (e *Session) take(in Input) {
 	case Forgo:
 		if s := e.shards.find(in.Name); s != nil {
 			if s.want != nil && s.want.id == in.ID {
-				s.want, s.write.stuck = nil, false
+				s.want, s.stuck = nil, false
 				e.contention.ended(t, s.name)
 			}
 			e.tend(s)

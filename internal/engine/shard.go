@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
-	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -44,12 +43,15 @@ type aim struct {
 	sure   bool    // the row was read for this aim
 	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
 	others bool    // others are to try it first, until this worker follows the next plan
+	early  uint16  // tenures in a row that its handler gave up without progress, at most mostTries
 	leave  Instant // until then others are to try it first, because its own handler has given it up
 	rest   Instant // this worker does not claim it before
 	paused Instant // this worker does not request it before
 	left   Instant // when this worker ceased to request it, although its owner may still hand it over; 0: it did not
-	early  int64   // tenures in a row that its handler gave up without progress
 }
+
+// mostTries is the largest number to which an aim counts. No pause grows any more by then.
+const mostTries = 1000
 
 // A self is the state of the worker or session that a held shard needs.
 type self struct {
@@ -110,7 +112,7 @@ func (h happened) planChanged() bool {
 // newShard returns a shard of which nothing is known yet. It is not tended before something asks for that.
 func newShard(name, group string, me lease.Incarnation) *shard {
 	key := lease.Key{Group: group, Kind: lease.KindLease, Name: name}
-	return &shard{row: row{name: name, tie: rebalance.Tie(name), wake: Never, copy: protocol.NewCopy(key, me)}}
+	return &shard{row: row{name: name, wake: Never, copy: protocol.NewCopy(key, me)}}
 }
 
 // idle reports whether the invariant of shards.go allows to forget the shard, and no read of its row is
@@ -130,7 +132,7 @@ func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
 	s.row.copy.Saw(at)
 	s.row.try = retry{at: s.row.try.at}
-	s.write, s.row.older = pending{}, false
+	s.write, s.doing, s.stuck, s.row.older = pending{}, nothing, false, false
 	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
 }
@@ -274,8 +276,8 @@ func (s *shard) settled(t *turn, in Settled, rows *rowAnswers) (h happened) {
 	}
 	t.answeredNow()
 	*rows = rowAnswers{last: t.now.Mono}
-	what, at := s.write.doing, s.row.copy.Row()
-	s.write, s.row.older = pending{}, false
+	what, at := s.doing, s.row.copy.Row()
+	s.write, s.doing, s.stuck, s.row.older = pending{}, nothing, false, false
 	if s.row.copy.Row().Generation > 0 {
 		s.news(t)
 	}

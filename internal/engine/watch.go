@@ -289,6 +289,8 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 		return true, false
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it
+	case f.overlooked(t):
+		return true, false
 	}
 	return !current(w.plan, seats, w.wished), false
 }

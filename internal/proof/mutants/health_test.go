@@ -84,7 +84,7 @@ func healthMutants() []mutant {
 		{"nobody repeats the read of a seat that is not needed", "internal/engine.Engine.fails",
 			cut("owners.prune"), inEngine, "TestStoreFaultOfASeatRead"},
 		{"a lease that nobody wants is no fault", "internal/engine.Session.take",
-			swap(`s.want, s.write.stuck = nil, false`, `s.want = nil`), inEngine, "TestFaultOfARowThatNobodyWants"},
+			swap(`s.want, s.stuck = nil, false`, `s.want = nil`), inEngine, "TestFaultOfARowThatNobodyWants"},
 		{"the leases that were lost first make room", "internal/engine.shards.forgetDone",
 			swap(`seen > first`, `first < 0`), inEngine, "TestManyLosses"},
 		{"the wait for a reservation is reported", "internal/engine.Engine.happened",

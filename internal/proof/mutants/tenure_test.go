@@ -117,7 +117,7 @@ func tenureMutants() []mutant {
 		{"a commit that has to be made again was not sent", "internal/engine.tenure.held",
 			cut("m.sent = m.accepted"), inWorker, "TestCommitThatHasToBeMadeAgain"},
 		{"trust that ends with a finish under way leaves the outcome unknown", "internal/engine.tenure.unknown",
-			without("=r.write.doing == ending"), inWorker, "TestOutcomeUnknown"},
+			without("=r.doing == ending"), inWorker, "TestOutcomeUnknown"},
 		{"a handler that is cut off with a mark to write has an unknown outcome", "internal/engine.tenure.cut",
 			swap(`_ > of.marks.accepted`, `false`), inWorker, "TestOutcomeUnknown"},
 	}
