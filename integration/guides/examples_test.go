@@ -21,16 +21,28 @@ var onDynamoDB = map[string][]string{
 	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock", "TestLocksThatOnlyAskReplaceTheDead"},
 }
 
-// TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples side by side.
+// TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples of the root module side by
+// side.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	local.Beside(t)
 	endpoint := local.Endpoint(t)
-	args, names := []string{"test", "-count=1", "-v"}, []string{}
+	args, names := []string{}, []string{}
 	for example, tests := range onDynamoDB {
+		if _, err := os.Stat(filepath.Join("../../examples", example, "go.mod")); err == nil {
+			testExamples(t, filepath.Join("../../examples", example), endpoint, []string{"."}, tests) // a module of its own
+			continue
+		}
 		args, names = append(args, "./examples/"+example), append(names, tests...)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append(args, "-run", "^("+strings.Join(names, "|")+")$")...)
-	cmd.Dir = "../.."
+	testExamples(t, "../..", endpoint, args, names)
+}
+
+// testExamples runs these tests of packages in a folder, and requires that they pass.
+func testExamples(t *testing.T, dir, endpoint string, packages, names []string) {
+	t.Helper()
+	args := append([]string{"test", "-count=1", "-v", "-run", "^(" + strings.Join(names, "|") + ")$"}, packages...)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DYNAMODB_ENDPOINT="+endpoint)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
