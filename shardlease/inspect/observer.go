@@ -50,9 +50,10 @@ type seenShard struct {
 // A stateKey is the state of a shard, and what else begins it again: another owner, and the first living
 // worker of a group that had none.
 type stateKey struct {
-	state   State
-	owner   lease.Incarnation
-	claimed bool // there is a worker that could claim it
+	state      State
+	owner      lease.Incarnation
+	claimed    bool  // there is a worker that could claim it
+	generation int64 // of a shard without an owner: a later one shows that it had an owner meanwhile
 }
 
 type seenWorker struct {
@@ -167,7 +168,9 @@ func (o *Observer) seeShard(s *Snapshot, of *Shard, claimed bool) {
 		of.Checkpoint = o.age(of.Checkpoint, watched, was.checkpoint.whole)
 	}
 	before, key := was.state, stateKey{state: of.State, owner: of.Owner.Incarnation}
-	key.claimed = claimed && (of.State == Free || of.State == Resting || of.State == Orphaned)
+	if of.State == Free || of.State == Resting || of.State == Orphaned {
+		key.claimed, key.generation = claimed, of.Row.Generation
+	}
 	if was.state.see(key, s.At); before.as.state == key.state && before.as.claimed != key.claimed {
 		was.state.whole = false // the state began earlier, and only the count begins again
 	}
