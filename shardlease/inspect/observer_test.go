@@ -143,3 +143,22 @@ func TestUnevenIsExcused(t *testing.T) {
 		}
 	}
 }
+
+// TestEachRestCountsByItself: a shard fails as soon as it is claimed, again and again, and rests for minutes each time. No
+// look sees it held. It does not seem to have rested since its first failure.
+func TestEachRestCountsByItself(t *testing.T) {
+	of, o := settled(t), inspect.Observer{}
+	for n := range 40 {
+		if n%4 == 0 {
+			of.begin(of.rows["shard-0"], lease.ReasonFailed, "a", "")
+			of.fail(of.rows["shard-0"])
+			of.rows["shard-0"].Failures.Count, of.rows["shard-0"].Failures.Errors = 12, 12
+		}
+		of.pass(time.Minute)
+		s := of.look()
+		o.See(s)
+		if w := warned(s, inspect.CodeUnclaimed); len(w) > 0 || s.Shard("shard-0").State != inspect.Resting {
+			t.Fatalf("after %d minutes: %s, %v", n+1, s.Shard("shard-0").State, w)
+		}
+	}
+}

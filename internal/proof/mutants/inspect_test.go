@@ -5,6 +5,8 @@ const inInspect = "./shardlease/inspect"
 // inspectMutants break the rules by which package inspect warns of a fleet.
 func inspectMutants() []mutant {
 	return []mutant{
+		{"each rest of a shard counts by itself", "shardlease/inspect.Observer.seeShard",
+			swap(`key.claimed, key.generation = claimed, of.Row.Generation`, `key.claimed = claimed`), inInspect, "TestEachRestCountsByItself"},
 		{"a told age may be wrong by a minute", "shardlease/inspect.Age.over",
 			swap(`limit + skew`, `limit`), inInspect, "TestWarningsByToldTimes"},
 		{"a dead worker with a long lease time is reported before it is evicted", "shardlease/inspect.findings.leaseTimes",
