@@ -55,6 +55,7 @@ func TestStallMoves(t *testing.T) {
 					t.Errorf("told after 6 minutes: %v", silent)
 				}
 				time.Sleep(10 * time.Minute)
+				synctest.Wait()
 				if took := again.Sub(hung); took < 15*time.Minute || took > 15*time.Minute+10*time.Second {
 					t.Errorf("the shard moved %v after the function hung", took)
 				}
