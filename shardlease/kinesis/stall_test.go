@@ -50,8 +50,7 @@ func TestStallMoves(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				time.Sleep(6 * time.Minute)
-				silent := b.told(event.Silent)
-				if len(silent) == 0 || silent[0].Shards[0] != "a" {
+				if silent := b.told(event.Silent); len(silent) == 0 || silent[0].Shards[0] != "a" {
 					t.Errorf("told after 6 minutes: %v", silent)
 				}
 				time.Sleep(10 * time.Minute)
