@@ -16,8 +16,8 @@ import (
 //	a count has grown → a minute later, or when the session ends: one event
 //
 // Called by the spine of a session: saw after each step towards a lease, and while a lock delay of this session keeps a
-// caller from one; ended and stopped when callers give up, oldest
-// for a heartbeat that is due, and keep at the end of each step.
+// caller from one; ended and stopped when callers give up, oldest for a heartbeat that is due, and keep at the end of each
+// step.
 //
 // Nothing is written here. The seat shows the waits with the heartbeat that is due anyway. A crash leaves them there
 // until the seat is evicted: package inspect does not show them.

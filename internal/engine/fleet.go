@@ -306,8 +306,8 @@ func (f *fleet) crowded(t *turn, in sighting, begun order) {
 }
 
 // keep evicts, and in a large fleet ticks. It reports whether a listing of the seats is wanted that begins from now on
-// (look; without the duty to watch, a read of the plan), and whether the next one is due at once (soon). A worker that may not claim evicts all the same: a dead seat is
-// dead also in a restored table, and the deletion is conditional.
+// (look; a worker that does not watch reads the plan instead), and whether the next one is due at once (soon). A worker that
+// may not claim evicts all the same: a dead seat is dead also in a restored table, and the deletion is conditional.
 func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 	rank := f.rank()
 	if t.cfg.Deathwatch {
