@@ -79,6 +79,11 @@ func (k *sink) fence(t testing.TB, shard string) int64 {
 	return at.Generation
 }
 
+// raisedBy reports whether the worker's shards have their fences.
+func (k *sink) raisedBy(s *stage, worker string) bool {
+	return !slices.ContainsFunc(s.ownedBy(worker), func(shard string) bool { return k.fence(s, shard) != s.row(shard).Generation })
+}
+
 // closed returns a handler that fails the test if it is called while the sink accepts a lower generation.
 func (k *sink) closed(t testing.TB) shardlease.Handler {
 	return func(ctx context.Context, tn *shardlease.Tenure) error {

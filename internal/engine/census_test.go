@@ -351,6 +351,28 @@ func TestNewSessionMayTry(t *testing.T) {
 	}
 }
 
+// TestFailureThatAStopOvertakes: the engine is told to stop before it learns that a holder has failed. That counts if
+// nobody had asked the holder to return. An error with which it winds down is no failure.
+func TestFailureThatAStopOvertakes(t *testing.T) {
+	for unasked, attempts := range map[bool]int64{true: 1, false: 0} {
+		f := newContest(t, 1)
+		a := f.join("a")
+		f.Run(time.Second)
+		a.Stuck = true
+		if !a.try("item", maxAttempts(5)) {
+			t.Fatalf("not acquired: %v", f.row("item"))
+		}
+		id := a.held["item"].Tenure
+		a.Input(engine.Stop{})
+		a.Handlers.Remove(id)
+		a.Input(engine.Returned{Tenure: id, Failed: true, Unasked: unasked})
+		f.Run(time.Second)
+		if r := f.row("item"); r.Attempts() != attempts {
+			t.Errorf("unasked %v: %v with %d attempts", unasked, r, r.Attempts())
+		}
+	}
+}
+
 // TestFailuresCountUntilASuccess: a lease that has failed keeps its count when it is released, and when an acquisition
 // is given back. The count ends with a success: its holder returns without an error, or reports progress. Without a
 // limit a release forgets the failures.
