@@ -74,7 +74,7 @@ func (c compared) String() string {
 }
 
 // newPair starts a worker that holds n shards. If answers is given, the transport itself answers all writes after that
-// time from then on.
+// time from then on: also the releases of the end, because the rows in the table lack all these commits.
 func newPair(t *testing.T, answers time.Duration, n int) *pair {
 	var on atomic.Bool
 	client := local.Client(t, func(next http.RoundTripper) http.RoundTripper {
@@ -109,7 +109,6 @@ func newPair(t *testing.T, answers time.Duration, n int) *pair {
 	}
 	on.Store(answers > 0)
 	p.end = func() {
-		on.Store(false)
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

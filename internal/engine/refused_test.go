@@ -181,3 +181,39 @@ func TestRowWentBack(t *testing.T) {
 		})
 	}
 }
+
+// TestLeaverOfARowThatWentBack: the row of a shard went back, and its worker or session shuts down. The release of the row
+// is refused. It is not written again and again until the worker gives up its seat.
+func TestLeaverOfARowThatWentBack(t *testing.T) {
+	leave := func(t *testing.T, f *fleet, n *member) {
+		row := f.row("shard-000")
+		f.rewrite(row.Owner, 0)
+		n.Step(engine.Stop{})
+		f.Run(50 * time.Millisecond)
+		if told := n.reports(event.Restored); len(told) == 0 {
+			t.Error("not told")
+		}
+		since := f.Now()
+		f.Run(time.Minute)
+		if all := n.writes(lease.KindLease, since); len(all) > 2 {
+			t.Errorf("%d writes of the row: %v", len(all), all[:3])
+		}
+		if !n.Engine.Done() {
+			t.Error("it has not left")
+		}
+	}
+	t.Run("worker", func(t *testing.T) {
+		f, n, _ := held(t)
+		leave(t, f, n)
+	})
+	t.Run("session", func(t *testing.T) {
+		c := newContest(t, 1)
+		s := c.join("a")
+		c.Run(time.Second)
+		s.acquire("shard-000")
+		c.until(time.Second, func() bool { return s.holds("shard-000") })
+		s.Input(engine.Marks{Tenure: s.held["shard-000"].Tenure, Mark: mark("1"), Seq: 1, Flush: 1})
+		c.Run(time.Second)
+		leave(t, c.fleet, s.member)
+	})
+}

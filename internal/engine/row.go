@@ -31,6 +31,7 @@ type row struct {
 	malformed  bool    // the last read found a row that cannot be read
 	left       bool    // this session shuts down and stays the owner in the row: see lost
 	older      bool    // the answer to the open write may show what it was before the command (rowRead.look)
+	behind     bool    // the stored row is older than the copy, so no write of it can be stored
 	parent     bool    // it is read for a child that waits for this shard
 	doing      doing   // what the open write is for
 	stuck      bool    // the last write that was due could not be made

@@ -132,7 +132,7 @@ func (s *shard) forget(t *turn, me lease.Incarnation, at lease.Row) {
 	s.row.copy = protocol.NewCopy(s.row.copy.Key(), me)
 	s.row.copy.Saw(at)
 	s.row.try = retry{at: s.row.try.at}
-	s.write, s.doing, s.stuck, s.row.older = pending{}, nothing, false, false
+	s.write, s.doing, s.stuck, s.row.older, s.row.behind = pending{}, nothing, false, false, false
 	s.aim = aim{rest: s.aim.rest, leave: s.aim.leave, early: s.aim.early}
 	s.wake = t.now.Mono
 }
@@ -311,6 +311,7 @@ func (s *shard) unsettle(t *turn, a protocol.Answer) {
 		s.row.lost = 0 // the row may name another owner under the same generation
 		s.row.generation, s.row.known = s.row.copy.Row().Generation, false
 	case protocol.WentBack:
+		s.row.behind = true
 	default:
 		return
 	}

@@ -103,6 +103,9 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 // giveBack releases a shard without having started a tenure. A crash before the write is stored leaves the row in
 // the name of this worker: its seat expires, and another worker recovers it.
 func (s *shard) giveBack(t *turn, w self, why lease.Reason) {
+	if s.row.behind && s.before(t, s.aim.rest) { // also when the worker leaves: the release would be refused again
+		return
+	}
 	at := s.row.copy.Row()
 	hold := lease.Hold{Key: s.row.copy.Key(), Incarnation: w.me(), Generation: at.Generation, Order: t.cfg.Order}
 	wr, err := release(t, at, hold, protocol.End{Reason: why, Note: "not started"}, true)

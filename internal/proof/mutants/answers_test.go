@@ -52,6 +52,8 @@ func answerMutants() []mutant {
 			always("release"), inEngine, "TestAStopLimitsAMove"},
 		{"a claim that is answered after a stop starts nothing", "internal/engine.shard.acquire",
 			swap(`s.giveBack(t, w.self, lease.ReasonReleased)`, `s.start(t)`), inEngine, "TestAClaimThatIsAnsweredAfterAStop"},
+		{"a row that went back is not released again and again", "internal/engine.shard.giveBack",
+			never("s.row.behind"), inEngine, "TestLeaverOfARowThatWentBack"},
 		{"a successor calls its hook", "internal/engine.shard.pursue",
 			never("a.hook"), inEngine, "TestASuccessorPreparesFirst"},
 		{"a move that ends without a result calls the preparation off", "internal/engine.shard.callOff",
