@@ -28,8 +28,12 @@ func profile(out io.Writer, what string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cpu, memory, program := filepath.Join(dir, "cpu"), filepath.Join(dir, "memory"), filepath.Join(dir, "program")
+	bench := func(more ...string) []string {
+		return append([]string{"go", "test", at[0], "-run", "^$", "-bench", at[1], "-benchtime", "3s", "-o", program}, more...)
+	}
 	for _, args := range [][]string{
-		{"go", "test", at[0], "-run", "^$", "-bench", at[1], "-benchtime", "3s", "-cpuprofile", cpu, "-memprofile", memory, "-memprofilerate", "1", "-o", program},
+		bench("-cpuprofile", cpu),
+		bench("-memprofile", memory, "-memprofilerate", "1"), // apart: to note each allocation costs more than the commit
 		{"go", "tool", "pprof", "-top", "-cum", "-nodecount", "40", program, cpu},
 		{"go", "tool", "pprof", "-sample_index=alloc_objects", "-top", "-cum", "-nodecount", "40", program, memory},
 	} {
