@@ -324,7 +324,7 @@ func ForceRelease(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	}
 	left := lease.Reservation{Delay: c.delay(r)}
 	if r.Owner.IsZero() && r.Reserved == left {
-		return lease.Write{}, rule(r, name, ErrNotHeld)
+		return lease.Write{}, rule(r, name, unheld(r))
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "released"), s, func(next *lease.Row) {
 		next.Reserved = left
@@ -343,7 +343,7 @@ func Reassign(r lease.Row, c Command, to lease.Reservation, s Stamp) (lease.Writ
 		return lease.Write{}, err
 	}
 	if r.Owner.IsZero() && r.Reserved.IsZero() {
-		return lease.Write{}, rule(r, name, ErrNotHeld)
+		return lease.Write{}, rule(r, name, unheld(r))
 	}
 	return handOver(r, lease.OpTransfer, lease.Owner{}, c.transfer(lease.ReasonForced, "reassigned"), s, func(next *lease.Row) {
 		next.Reserved = to

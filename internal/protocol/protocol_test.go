@@ -81,6 +81,8 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"reassign to nobody":                    {errOf(protocol.Reassign(a, command(a), lease.Reservation{Lasts: time.Second}, stamp())), checkpoint.ErrInvalid},
 		"reassign for no time":                  {errOf(protocol.Reassign(a, command(a), lease.Reservation{For: "b"}, stamp())), checkpoint.ErrInvalid},
 		"reassign for a year":                   {errOf(protocol.Reassign(a, command(a), lease.Reservation{For: "b", Lasts: 365 * 24 * time.Hour}, stamp())), checkpoint.ErrInvalid},
+		"force-release of a quarantined row":    {errOf(protocol.ForceRelease(aside, command(aside), stamp())), protocol.ErrQuarantined},
+		"reassign a quarantined row":            {errOf(protocol.Reassign(aside, command(aside), lease.Reservation{For: "b", Lasts: time.Second}, stamp())), protocol.ErrQuarantined},
 		"quarantine twice":                      {errOf(protocol.Quarantine(aside, command(aside), lease.ReasonFailed, stamp())), protocol.ErrQuarantined},
 		"quarantine for a handoff":              {errOf(protocol.Quarantine(a, command(a), lease.ReasonHandoff, stamp())), protocol.ErrReason},
 		"unquarantine a free row":               {errOf(protocol.Unquarantine(free, command(free), stamp())), protocol.ErrNotQuarantined},

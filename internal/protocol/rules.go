@@ -50,6 +50,14 @@ func claimable(r lease.Row, transition string) error {
 	return nil
 }
 
+// unheld returns why nobody holds r.
+func unheld(r lease.Row) lease.Rule {
+	if r.Quarantined {
+		return ErrQuarantined
+	}
+	return ErrNotHeld
+}
+
 func heldByOther(r lease.Row, transition string, me lease.Incarnation) error {
 	switch {
 	case r.Owner.IsZero():

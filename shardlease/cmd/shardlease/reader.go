@@ -119,7 +119,9 @@ func (r *reader) lookAt(ctx context.Context, shard string) (*inspect.Snapshot, *
 		of = s.Shard(shard)
 	}
 	if of == nil {
-		return nil, nil, missing("no such shard %s in group %s", quoted(shard), quoted(r.at.group))
+		record, _ := from.Get(ctx, lease.Plan{Group: r.at.group}.Key()) // decides only about a word
+		plan, _ := record.(lease.Plan)
+		return nil, nil, missing("no such %s %s in group %s", wordsOf(&inspect.Snapshot{Sessions: plan.Sessions}).shard, quoted(shard), quoted(r.at.group))
 	}
 	return s, of, nil
 }
