@@ -226,7 +226,7 @@ func TestDeathsQuarantineALease(t *testing.T) {
 // and just before that session would quarantine the lease. The holder has progressed, so the session acquires the lease.
 func TestLastCommitOfTheDeadEndsTheCount(t *testing.T) {
 	f := newContest(t, 1)
-	f.censuses, f.config.Backoff = true, 0
+	f.censuses = true
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
 	b.lock(maxAttempts(2))
@@ -257,7 +257,7 @@ func TestLastCommitOfTheDeadEndsTheCount(t *testing.T) {
 // told so.
 func TestOneSessionDoesNotQuarantine(t *testing.T) {
 	f := newContest(t, 1)
-	f.censuses, f.config.Backoff = true, 0 // as of every session
+	f.censuses = true
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
 	for range 6 {
@@ -265,7 +265,7 @@ func TestOneSessionDoesNotQuarantine(t *testing.T) {
 			t.Fatalf("not acquired: %v", f.row("item"))
 		}
 		a.fail("item")
-		f.Run(time.Second)
+		f.Run(leftFor)
 	}
 	if !b.try("item", maxAttempts(3)) {
 		t.Fatalf("not acquired: %v", f.row("item"))
@@ -290,7 +290,7 @@ func TestOneSessionDoesNotQuarantine(t *testing.T) {
 func TestFailingListingHoldsNoTry(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		f := newContest(t, 1)
-		f.censuses, f.config.Backoff = true, 0
+		f.censuses = true
 		a, b := f.join("a"), f.join("b")
 		f.Run(time.Second)
 		a.lock(maxAttempts(2))
@@ -331,13 +331,13 @@ func TestFailingListingHoldsNoTry(t *testing.T) {
 // to do what the first one fails.
 func TestNewSessionMayTry(t *testing.T) {
 	f := newContest(t, 1)
-	f.censuses, f.config.Backoff = true, 0
+	f.censuses = true
 	a := f.join("a")
 	f.Run(time.Second)
 	failAll := func(name string) (times int) {
 		for ; times < 5 && a.try(name, maxAttempts(3)); times++ {
 			a.fail(name)
-			f.Run(time.Second)
+			f.Run(leftFor)
 		}
 		return times
 	}
@@ -378,7 +378,6 @@ func TestFailureThatAStopOvertakes(t *testing.T) {
 // limit a release forgets the failures.
 func TestFailuresCountUntilASuccess(t *testing.T) {
 	f := newContest(t, 1)
-	f.config.Backoff = 0
 	a := f.join("a")
 	f.Run(time.Second)
 	take := func(edit ...func(*engine.Acquire)) {

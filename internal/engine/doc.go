@@ -289,6 +289,7 @@
 //	        tenures are given up       T and T/3 later, if another worker has been well for so long and no raise has passed
 //	hold    stalled                    Config.StallAfter, or Acquire.StallAfter, and 50 ms without a sign
 //	        a lease is released        if its holder has stalled and was cut off: its lock delay after that
+//	        is left to other sessions  T/3 + T/24 after its tenure in this one has failed, unless the seats show no other
 //	        lingers                    0.5 s after its tenure has ended
 //	leave   waits for successors       D; then D for handlers, and T for writes
 //	        after requests             T/3 and 0.5 s from when the seat says that the worker leaves, even if reads of the

@@ -581,7 +581,7 @@ func (of *tenure) causeOf(what doing) event.Cause {
 
 // leave keeps this worker from claiming what its own handler has just given up: other workers may
 // want to try. It declines the shard for two heartbeats more, because the others notice that later
-// and then rest as long themselves. Without Backoff it declines nothing, and only waits for a moment:
+// and then rest as long themselves. Without Backoff, as in a session, it declines nothing, and only waits for a moment:
 // otherwise a handler that fails at once would keep the table busy. failed is how many failures the row counts.
 func (of *tenure) leave(t *turn, aim *aim, failed int64) (declines bool) {
 	w, m := &of.wind, &of.marks
@@ -589,7 +589,7 @@ func (of *tenure) leave(t *turn, aim *aim, failed int64) (declines bool) {
 	case w.draining && w.cause != event.CauseGivenUp && w.cause != event.CauseStalled:
 		return false
 	case t.cfg.Backoff <= 0:
-		aim.rest = t.now.Mono.Add(paceMoving)
+		aim.rest, aim.leave = t.now.Mono.Add(paceMoving), w.othersFirst(t)
 		return false
 	}
 	// The pause grows with the failures. If nothing has failed, it grows with the tenures in a row that its handler gave

@@ -346,11 +346,13 @@ type (
 	// Unavailable answers an Acquire: the lease is finished; or it is not free, and Try was set. With Waits, it is no
 	// answer yet: the Try waits on, and this is what to tell its caller if the caller stops waiting.
 	Unavailable struct {
-		Name  string
-		ID    uint64
-		Row   lease.Row // the row as read; zero if it cannot be read
-		Lost  bool      // the holder is gone, and its lock delay is not over
-		Beat  time.Time // the stored time of the holder's last heartbeat; zero: its seat was not read
+		Name string
+		ID   uint64
+		Row  lease.Row // the row as read; zero if it cannot be read
+		Lost bool      // the holder is gone, and its lock delay is not over
+		Beat time.Time // the stored time of the holder's last heartbeat; zero: its seat was not read
+		// How much longer the session leaves the lease to others, because its own tenure has failed; 0: it does not.
+		Left  time.Duration
 		Waits bool
 	}
 

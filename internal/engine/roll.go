@@ -24,7 +24,8 @@ import (
 // A seat looks dead if its stored time is older than its lease time or ahead, or if this session has known its
 // heartbeat for its lease time. The listing may lag behind: it only shows which seats to read.
 //
-// Called by the spine of a session: keep in each step, listed with listings.
+// Called by the spine of a session: keep in each step, listed with listings. Called by a lease that its session leaves
+// to others after a failure: others.
 //
 // Its write is the eviction of a dead session (rivals.evict). As after any eviction, a crash leaves rows without a
 // living owner, which sessions that want them recover.
@@ -43,6 +44,9 @@ type roll struct {
 	limit  int     // how many records that shows at most
 	try    retry
 	asked  serial
+	sent   Instant // when the last listing was sent
+	seen   Instant // the same of the last one that was answered; 0: none was
+	shared bool    // that one has shown the seat of another session
 	doubts []doubt
 }
 
@@ -62,7 +66,7 @@ func (l *roll) keep(t *turn, me lease.Incarnation, r *rivals, o *owners) {
 		return
 	}
 	t.reads++
-	l.try.sent, l.asked = true, t.reads
+	l.try.sent, l.asked, l.sent = true, t.reads, t.now.Mono
 	t.do(List{Read: uint64(l.asked), Query: lease.Query{Group: t.cfg.Group, Kind: lease.KindSeat, Eventually: true, Limit: l.limit}})
 }
 
@@ -97,15 +101,20 @@ func (l *roll) listed(t *turn, me lease.Incarnation, r *rivals, in Listed) (mine
 		return true
 	}
 	t.answeredNow()
-	l.try = retry{}
+	l.try, l.seen, l.shared = retry{}, l.sent, false
 	living := 1
 	for _, record := range in.Records {
-		if seat, ok := record.(lease.Seat); ok && seat.Incarnation != me && !l.doubt(t, r, seat) {
+		seat, ok := record.(lease.Seat)
+		if !ok || seat.Incarnation == me {
+			continue
+		}
+		if l.shared = true; !l.doubt(t, r, seat) {
 			living++
 		}
 	}
 	for _, u := range in.Unreadable {
 		if inc := lease.Incarnation(u.Key.Name); u.Key.Kind == lease.KindSeat && inc != me {
+			l.shared = true
 			r.sawSpoilt(t, inc, u.WriteID, 0)
 			l.note(doubt{inc, u.WriteID})
 		}
@@ -113,6 +122,17 @@ func (l *roll) listed(t *turn, me lease.Incarnation, r *rivals, in Listed) (mine
 	l.limit = max(firstRoll, 2*(len(in.Records)+len(in.Unreadable)))
 	l.next = t.now.Mono.Add(t.jitter(time.Duration(living) * apartRolls))
 	return true
+}
+
+// others reports whether there are other sessions, and whether the seats show that. That there is none counts for a
+// heartbeat interval, because one may join. If the seats do not show it, they are listed now; if that fails, there may
+// be others.
+func (l *roll) others(t *turn) (others, known bool) {
+	if l.seen > 0 && (l.shared || t.now.Mono < l.seen.Add(t.beat)) {
+		return l.shared, true
+	}
+	l.next = min(l.next, t.now.Mono)
+	return true, l.try.tries > 0
 }
 
 // doubt takes a seat as a listing shows it, and reports whether it looks dead. A seat that looks alive is remembered

@@ -54,7 +54,7 @@ type Session struct {
 
 // NewSession returns a session that has done nothing yet. Its first step is a [Tick].
 func NewSession(c Config, now Moment) *Session {
-	c.Discard = true
+	c.Discard, c.Backoff = true, 0 // its callers decide when it tries a lease again
 	return &Session{common: newCommon(c, now), census: census{list: read{next: Never}}}
 }
 
@@ -212,7 +212,7 @@ func (e *Session) blame(s *shard) { s.t.wind.blame = shardAtFault }
 func (e *Session) acquire(s *shard, w self, h *happened) {
 	want := s.want
 	s.wait(&e.turn, waiter{
-		self: w, owners: &e.owners, rivals: &e.rivals, census: &e.census, proofs: &e.proofs, former: e.seat.former,
+		self: w, owners: &e.owners, rivals: &e.rivals, census: &e.census, roll: &e.roll, proofs: &e.proofs, former: e.seat.former,
 	}, h)
 	if !w.leaving {
 		e.contention.saw(&e.turn, s, want)
@@ -294,6 +294,11 @@ func (e *Session) got(in Got) {
 // listing was for another purpose.
 func (e *Session) listed(in Listed) (mine bool) {
 	mine = e.roll.listed(&e.turn, e.seat.me, &e.rivals, in)
+	for _, s := range e.shards.all { // the seats may show that there are no others
+		if mine && e.turn.now.Mono < s.aim.leave {
+			e.tend(s)
+		}
+	}
 	for _, u := range in.Unreadable {
 		if mine && e.rivals.spoilt(lease.Incarnation(u.Key.Name)) {
 			e.faults.found(&e.turn, u.Key, u.Err)

@@ -19,6 +19,7 @@ import (
 //	                                                   → gone: after the lock delay, acquired
 //	                  → held, and the caller only tries → its owner looks alive: the caller is refused
 //	                                                    → looks dead: as for a caller that waits, until it beats
+//	                  → free, after a failure of this session: left to others for a time, unless there are none
 //
 // A waiting session does not ask a living owner for a lease: it reads the row until the owner has
 // released it. Each session reads after a random pause of its own, so the sessions acquire the lease
@@ -75,6 +76,7 @@ type waiter struct {
 	owners *owners
 	rivals *rivals
 	census *census
+	roll   *roll
 	proofs *proofs
 	former []lease.Incarnation
 }
@@ -82,6 +84,7 @@ type waiter struct {
 // A refusal is why a lease is not available at present.
 type refusal struct {
 	lost  bool      // the holder is gone, and its lock delay is not over
+	left  bool      // the lease is free, and this session leaves it to others
 	until Instant   // when it ends, at the latest; 0: that is unknown; Never: an answer of the store decides it
 	beat  time.Time // the stored time of the holder's heartbeat; zero: its seat was not read
 }
@@ -188,7 +191,7 @@ func (s *shard) contend(t *turn, w waiter, h *happened) {
 		wr, err := protocol.BeginHeld(t.cfg.Group, s.name, s.want.owner(w.owner), t.stamp())
 		s.send(t, claiming, wr, err)
 	case at.Removed:
-		s.claimAs(t, protocol.ReviveHeld, w)
+		w.claimFree(t, s, protocol.ReviveHeld)
 	// A free lease may be reserved: an operator has given it to another session for a time, or the lock delay of the
 	// holder from which an operator took it is not over.
 	case at.Finished || at.Quarantined || at.Owner.IsZero() && s.before(t, s.reserved(t)):
@@ -202,8 +205,40 @@ func (s *shard) contend(t *turn, w waiter, h *happened) {
 	case s.setAside(t, false, s.want.attempts, w.census.since, h):
 		w.undecided(t, s, h)
 	default:
-		s.claimAs(t, protocol.Claim, w)
+		w.claimFree(t, s, protocol.Claim)
 	}
+}
+
+// othersFirst returns until when a session leaves a lease to others that it has just released; 0: it does not. It does
+// after a failure or a stall. Sessions that wait poll only about once per heartbeat interval. So a session whose holders
+// fail at once would acquire the lease before any of them, again and again, and all failures would be under its name. The
+// time is long enough for one poll of each waiter with the same lease time.
+func (w *winding) othersFirst(t *turn) Instant {
+	if !t.cfg.Discard || w.blame == noFailure {
+		return 0
+	}
+	return t.now.Mono.Add(t.beat + t.beat/8)
+}
+
+// claimFree acquires a lease that nobody holds, unless this session leaves it to others (othersFirst). It leaves to
+// nobody a lease that is reserved for it, and none at all if the seats show no other session: the seats are listed if
+// the last listing does not show another session and is older than a heartbeat interval. Whether another session waits
+// for this lease is not asked: a seat shows the start of a wait late, and calls that only try not at all.
+//
+// Only the memory of the session has this. A program that was started again may acquire the lease at once.
+func (w waiter) claimFree(t *turn, s *shard, transition func(lease.Row, lease.Owner, protocol.Stamp) (lease.Write, error)) {
+	if t.now.Mono < s.aim.leave && s.row.copy.Row().Reserved.For != t.cfg.Name {
+		switch others, known := w.roll.others(t); {
+		case !known: // the answer to the listing decides
+			s.at(t, s.aim.leave)
+			return
+		case others:
+			s.at(t, s.aim.leave)
+			s.putOff(t, refusal{left: true, until: s.aim.leave})
+			return
+		}
+	}
+	s.claimAs(t, transition, w)
 }
 
 // claimAs sends the write that makes this session the owner of an existing row. A crash before the answer is read leaves
@@ -282,7 +317,11 @@ func (s *shard) tell(t *turn, why refusal, waits bool) {
 	if s.row.malformed {
 		at = lease.Row{}
 	}
-	t.do(Unavailable{Name: s.name, ID: s.want.id, Row: at, Lost: why.lost, Beat: why.beat, Waits: waits})
+	left := time.Duration(0)
+	if why.left {
+		left = why.until.Sub(t.now.Mono)
+	}
+	t.do(Unavailable{Name: s.name, ID: s.want.id, Row: at, Lost: why.lost, Left: left, Beat: why.beat, Waits: waits})
 }
 
 // Rivals are the seats of other sessions that this session has met, sorted by incarnation: those of owners of leases
@@ -510,15 +549,15 @@ func (l *shards) wanted() (n int) {
 // more, those that were lost first are dropped, and their lock delays begin again when a caller comes.
 const mostLosses = 2000
 
-// forgetDone drops the leases that this session neither holds nor wants. It keeps those whose owners are lost, and those
-// that are reserved by the wall clock: lock delays and reservations count from when this session first saw them, and
-// callers that only try would never see their end.
+// forgetDone drops the leases that this session neither holds nor wants. It keeps those that it leaves to others, those
+// whose owners are lost, and those that are reserved by the wall clock: lock delays and reservations count from when this
+// session first saw them, and callers that only try would never see their end.
 func (l *shards) forgetDone(t *turn) {
 	var losses []Instant
 	l.all = slices.DeleteFunc(l.all, func(s *shard) bool {
 		at := s.row.copy.Row()
 		switch {
-		case !s.idle(at) || s.want != nil || at.Reserved.For != "" && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Delay+at.Reserved.Lasts)):
+		case !s.idle(at) || s.want != nil || t.now.Mono < s.aim.leave || at.Reserved.For != "" && t.now.Wall.Before(at.Last.At.Add(at.Reserved.Delay+at.Reserved.Lasts)):
 			return false
 		case s.row.lossSeen() > 0:
 			losses = append(losses, s.row.lossSeen())

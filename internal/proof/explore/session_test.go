@@ -104,6 +104,8 @@ func sessionStories() []explore.Story {
 		explore.Story{Name: "a holder stalls, and its session dies", Crashes: 1, Prelude: bWaits, Sessions: stalls(explore.Sessions{LockDelay: 2 * time.Second}), For: 14 * time.Second},
 		explore.Story{Name: "a holder stalls too often", Prelude: bWaits, Sessions: stalls(explore.Sessions{MaxAttempts: 2, Acquires: 1}), For: 12 * time.Second},
 		explore.Story{Name: "holders fail", Fails: 3, Faults: 1, Prelude: bothAsk, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 3}, For: 3 * time.Second},
+		explore.Story{Name: "a holder fails, and its session asks again", Fails: 1, Faults: 1, Prelude: bWaits, Sessions: &explore.Sessions{Acquires: 1}, For: 6 * time.Second},
+		explore.Story{Name: "a holder fails, and its session tries again", Fails: 1, Faults: 1, Prelude: held, Sessions: &explore.Sessions{Acquires: 1, Try: true}, For: 6 * time.Second},
 		explore.Story{Name: "a holder fails, and the next one dies", Fails: 1, Crashes: 1, Prelude: bWaits, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 1}, For: 14 * time.Second},
 		explore.Story{Name: "a holder fails, and the last commit of the next one is late", Prelude: lastCommit, Sessions: &explore.Sessions{MaxAttempts: 2}, For: 4 * time.Second},
 		explore.Story{Name: "holders fail, and callers try", Fails: 3, Prelude: bothAsk, Sessions: &explore.Sessions{MaxAttempts: 2, Acquires: 3, Try: true}, For: 3 * time.Second},
