@@ -78,18 +78,23 @@ type EndError struct {
 	// successor wrote.
 	OutcomeUnknown bool
 
-	soft bool // only the soft context has ended
+	soft    bool // only the soft context has ended
+	session bool // the tenure is that of a session
 }
 
 func (e *EndError) Error() string {
 	if e == nil {
 		return "<nil>"
 	}
-	what := ErrEnded.Error()
+	noun, what, why := "shard", ErrEnded.Error(), e.Cause.Error()
 	if e.soft {
 		what = "the handler should wind down"
 	}
-	text := fmt.Sprintf("shard %q, generation %d: %s: %v", e.Shard, e.Generation, what, e.Cause)
+	if e.session {
+		words := strings.NewReplacer("worker", "session", "shard", "lease", "handler", "holder")
+		noun, what, why = "lease", words.Replace(what), words.Replace(why)
+	}
+	text := fmt.Sprintf("%s %q, generation %d: %s: %s", noun, e.Shard, e.Generation, what, why)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -146,12 +151,17 @@ type HeldError struct {
 	Since       time.Time
 	Lost        bool // the holder is gone or has lost the lease by a command, and its lock delay is not over yet
 	Quarantined bool // an operator, or a session after too many failures, has quarantined the lease
+	// By is the name of the operator or session that has quarantined the lease, and Why the reason that it has stored.
+	By, Why string
 	// ReservedFor is the name of the sessions for which an operator has reserved the lease
 	// ([Supervisor.Reassign]); empty: the lease is not reserved.
 	ReservedFor string
 	// LastBeat is when the holder sent its last heartbeat, by the holder's clock: the holder has been silent since
 	// then. Zero: the call has read no heartbeat of the holder, for example because the holder is gone.
-	LastBeat   time.Time
+	LastBeat time.Time
+	// LeftUntil is until when this session leaves the free lease to other sessions, because its own last tenure of the
+	// lease has failed or stalled. Zero: it does not.
+	LeftUntil  time.Time
 	Waited     time.Duration // how long the call has waited
 	Finished   bool          // the lease is finished: nobody can acquire it again
 	Unreadable bool          // the row of the lease cannot be read, and the other fields are empty
@@ -168,12 +178,21 @@ func (e *HeldError) Error() string {
 	case e.Finished:
 		return text + " is finished"
 	case e.Quarantined:
-		return text + " is quarantined"
+		if text += " is quarantined"; e.By != "" {
+			text += fmt.Sprintf(" by %q", e.By)
+		}
+		if e.Why != "" {
+			text += fmt.Sprintf(" (%s)", e.Why)
+		}
+		return text + ": no session acquires it until an operator unquarantines it"
 	case e.ReservedFor != "":
 		return text + fmt.Sprintf(" is reserved for %q since %s", e.ReservedFor, e.Since.Format(time.RFC3339))
 	}
 	if e.Lost && e.Owner.IsZero() {
 		return text + fmt.Sprintf(" was taken from its holder at %s; the lock delay is not over", e.Since.Format(time.RFC3339))
+	}
+	if !e.LeftUntil.IsZero() {
+		return text + fmt.Sprintf(" is left to other sessions until %s, because its last tenure in this session has failed", e.LeftUntil.Format(time.RFC3339Nano))
 	}
 	if e.Owner.IsZero() {
 		return text + " has failed too often, and the seats of the group, which decide whether it is quarantined, cannot be listed"

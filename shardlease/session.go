@@ -210,7 +210,9 @@ type AcquireOptions struct {
 // [AcquireOptions].Wait is 0, Do acquires as Acquire does, and otherwise as TryAcquire does. The ctx of f is the soft
 // context of the tenure. f need not call Release. If f returns an error, panics (Do returns the panic as an error) or
 // calls runtime.Goexit, that is a failed attempt ([SessionConfig.MaxAttempts]), unless the soft context or the ctx of Do
-// has ended before.
+// has ended before. After a failure or a stall, this session leaves the lease to other sessions for a heartbeat interval
+// and an eighth: a call that waits begins later, and one with a negative Wait returns a [*HeldError] with LeftUntil. If the
+// seats show no other session, it leaves the lease to nobody.
 //
 // If the ctx of Do ends while f runs, the soft context ends too. Do returns only when f has returned: as long as f
 // runs, no other call of this session acquires the lease. If f returns nil and the lease was lost meanwhile, Do returns
@@ -266,8 +268,9 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions) (*
 // If a lease has failed MaxAttempts times and the seats of the group cannot be listed, TryAcquire returns a HeldError
 // although nobody holds the lease: it is not known whether the lease has to be quarantined.
 //
-// TryAcquire also waits for a lock delay that ends within the lease time of this session. The delay counts from when
-// the session first saw the loss. So a session that lives for less than a longer delay does not see its end.
+// TryAcquire also waits while this session leaves the lease to others after a failure (see [Session.Do]), and for a lock
+// delay that ends within the lease time of this session. The delay counts from when the session first saw the loss. So a
+// session that lives for less than a longer delay does not see its end.
 // [AcquireOptions].Wait makes TryAcquire wait for a fixed time, or never.
 func (s *Session) TryAcquire(ctx context.Context, name string, o AcquireOptions) (*Tenure, error) {
 	return s.acquire(ctx, name, o, true, nil)
@@ -456,6 +459,19 @@ func (s *Session) refuse(o engine.Unavailable) {
 		Name: o.Name, Owner: o.Row.Owner, Generation: o.Row.Generation, Since: o.Row.Last.At, Lost: o.Lost,
 		Quarantined: o.Row.Quarantined, Finished: o.Row.Finished, Unreadable: o.Row.Generation == 0, ReservedFor: o.Row.Reserved.For,
 		LastBeat: o.Beat, Waited: time.Since(a.began),
+	}
+	if o.Row.Quarantined {
+		of := o.Row.Last
+		for _, past := range o.Row.History() { // a quarantined lease may have been rewound since
+			if of.Did == "quarantined" {
+				break
+			}
+			of = past
+		}
+		a.held.By, a.held.Why = of.By, of.Note
+	}
+	if o.Left > 0 {
+		a.held.LeftUntil = s.worker.wall().Add(o.Left)
 	}
 	if !o.Waits {
 		delete(s.names, o.Name)

@@ -326,5 +326,5 @@ func ended(ctx context.Context) error {
 }
 
 func (t *Tenure) end(cause event.Cause) *EndError {
-	return &EndError{Shard: t.shard.Name, Generation: t.hold.Generation, Cause: cause}
+	return &EndError{Shard: t.shard.Name, Generation: t.hold.Generation, Cause: cause, session: t.acquire > 0}
 }

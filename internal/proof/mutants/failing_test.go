@@ -1,0 +1,48 @@
+package mutants
+
+// failingMutants break the rules by which a session leaves a lease to others after a failure, and by which callers learn
+// why they do not get a lease.
+func failingMutants() []mutant {
+	return []mutant{
+		{"a session whose holder has failed leaves the lease to others", "internal/engine.tenure.leave",
+			swap(`w.othersFirst(t)`, `Instant(0)`), inEngine, "TestFailingSessionStarvesNobody"},
+		{"for long enough that each of them looks once", "internal/engine.winding.othersFirst",
+			swap(`t.beat + t.beat/8`, `t.beat / 2`), inEngine, "TestCallersLearnThatALeaseIsLeft"},
+		{"but not after a success or a release", "internal/engine.winding.othersFirst",
+			without("blame"), inEngine, "TestReleaseLeavesNothingToOthers"},
+		{"nor after a success that follows a failure", "internal/engine.tenure.leave",
+			swap(`w.othersFirst(t)`, `max(aim.leave, w.othersFirst(t))`), inEngine, "TestReleaseLeavesNothingToOthers"},
+		{"and not if there are none", "internal/engine.roll.others",
+			swap(`return l.shared, true`, `return true, true`), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"which a listing shows for a heartbeat interval", "internal/engine.roll.others",
+			swap(`t.now.Mono < l.seen.Add(t.beat)`, `true`), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"at once when it is answered", "internal/engine.Session.listed",
+			cut("tend"), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"that there are others is known until a later listing", "internal/engine.roll.others",
+			without("l.shared"), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"which may show that they have left", "internal/engine.roll.listed",
+			swap(`l.try, l.seen, l.shared = retry{}, l.sent, false`, `l.try, l.seen = retry{}, l.sent`), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"a seat that cannot be read is that of another session", "internal/engine.roll.listed",
+			in("u.key.kind", cut("l.shared")), inEngine, "TestSessionAloneMayFailAtOnce"},
+		{"a listing that fails holds no caller that tries a lease which is left to others", "internal/engine.roll.others",
+			swap(`l.try.tries > 0`, `false`), inEngine, "TestLeaseIsNotLeftForLong"},
+		{"a session does not leave to others what is reserved for it", "internal/engine.waiter.claimFree",
+			without("reserved"), inEngine, "TestLeaseIsNotLeftForLong"},
+		{"a lease is left to all others, and not only to the first one", "internal/engine.shard.contend",
+			swap(`w.claimFree(t, s, protocol.ReviveHeld)`, `s.claimAs(t, protocol.ReviveHeld, w)`), inEngine, "TestLeaseIsLeftToAll"},
+		{"a session remembers a lease that it leaves to others", "internal/engine.shards.forgetDone",
+			without("aim.leave"), inEngine, "TestCallersLearnThatALeaseIsLeft"},
+		{"a caller learns for how long a lease is left to others", "internal/engine.shard.tell",
+			never("left"), inEngine, "TestCallersLearnThatALeaseIsLeft"},
+		{"and until when", "shardlease.Session.refuse",
+			never("left"), inWorker, "TestLoopThatFailsStarvesNobody"},
+		{"a caller learns who has quarantined a lease", "shardlease.Session.refuse",
+			never("o.row.quarantined"), inWorker, "TestQuarantineNamesItsAuthor"},
+		{"also if another command has followed", "shardlease.Session.refuse",
+			swap(`of = past`, `_ = past`), inWorker, "TestQuarantineNamesItsAuthor"},
+		{"the end of a lease is in the words of sessions", "shardlease.EndError.Error",
+			never("e.session"), inWorker, "TestEndOfALeaseIsInItsWords"},
+		{"a quarantined row is refused as quarantined", "internal/protocol.unheld",
+			never("quarantined"), inProtocol, "TestTransitionsRefuseWithAReason"},
+	}
+}
