@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/protocol"
@@ -89,10 +90,12 @@ func TestALongNoteIsNotShortenedLater(t *testing.T) {
 }
 
 // TestAClaimIsNotForced: the text of a claim says that the shard was claimed, and why it was free. Only the command itself
-// is "forced", and a recovery of a dead owner's shard is "expired".
+// is "forced", a recovery of a dead owner's shard is "expired", and only the creation of a row is "created": in its
+// history too, which has times in whole seconds.
 func TestAClaimIsNotForced(t *testing.T) {
 	a, b := lease.Owner{Name: "a", Incarnation: "a-1"}, lease.Owner{Name: "b", Incarnation: "b-1"}
-	r := next(t)(protocol.Begin("g", "s", nil, "a", stamp()))
+	var r lease.Row
+	minuteLater := func() protocol.Stamp { return protocol.Stamp{ID: stamp().ID, At: stamp().At.Add(time.Minute)} }
 	step := func(w lease.Write, err error) {
 		t.Helper()
 		r = next(t)(w, err)
@@ -102,7 +105,8 @@ func TestAClaimIsNotForced(t *testing.T) {
 		make func() (lease.Write, error)
 		want string
 	}{
-		{func() (lease.Write, error) { return protocol.Claim(r, a, stamp()) }, `initial by "a"`},
+		{func() (lease.Write, error) { return protocol.Begin("g", "s", nil, "a", stamp()) }, `initial: created by "a"`},
+		{func() (lease.Write, error) { return protocol.Claim(r, a, stamp()) }, `claimed after initial by "a"`},
 		{func() (lease.Write, error) { return protocol.ForceRelease(r, command(), stamp()) }, `forced: released from "a" by "ann"`},
 		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after forced by "b"`},
 		{func() (lease.Write, error) { return protocol.Recover(r, a, stamp()) }, `expired from "b" by "a"`},
@@ -113,13 +117,17 @@ func TestAClaimIsNotForced(t *testing.T) {
 		{func() (lease.Write, error) { return protocol.Quarantine(r, command(), lease.ReasonForced, stamp()) }, `forced: quarantined from "b" by "ann"`},
 		{func() (lease.Write, error) { return protocol.Unquarantine(r, command(), stamp()) }, `forced: unquarantined by "ann"`},
 		{func() (lease.Write, error) { return protocol.Remove(r, command(), stamp()) }, `removed by "ann"`},
-		{func() (lease.Write, error) { return protocol.Revive(r, nil, "b", stamp()) }, `initial by "b"`},
-		{func() (lease.Write, error) { return protocol.Adopt(r, "ann", stamp()) }, `adopted by "ann"`},
+		{func() (lease.Write, error) { return protocol.Revive(r, nil, "b", minuteLater()) }, `initial: created by "b"`},
+		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after initial by "b"`},
+		{func() (lease.Write, error) { return protocol.Adopt(r, "ann", stamp()) }, `adopted from "b" by "ann"`},
 		{func() (lease.Write, error) { return protocol.Claim(r, b, stamp()) }, `claimed after adopted by "b"`},
 	} {
 		step(c.make())
-		if got := r.Last.String(); !strings.HasPrefix(got, c.want) || r.Last.Claimed() != strings.HasPrefix(c.want, "claimed") {
-			t.Errorf("%s, want %s", got, c.want)
+		for _, last := range []lease.Transfer{r.Last, (lease.Row{Last: lease.Transfer{Generation: r.Generation + 1}, Past: r.Followed(r.Generation + 1)}).History()[0]} {
+			created, claimed := strings.Contains(c.want, "created"), strings.HasPrefix(c.want, "claimed")
+			if got := last.String(); !strings.HasPrefix(got, c.want) || last.Claimed() != claimed || last.Created() != created {
+				t.Errorf("%s, want %s", got, c.want)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/rebalance"
 )
 
@@ -155,16 +156,26 @@ type Transfer struct {
 	WriteID WriteID
 }
 
+// Created reports whether the transfer is the creation of the row, which for a lease by name is its first
+// acquisition too. The creation and the first claim have the same reason, "initial", and only a creation
+// begins a generation that follows from its time. So the revival of a removed row by a worker whose clock is
+// behind looks like a claim.
+func (t Transfer) Created() bool {
+	return t.Reason == ReasonInitial && t.Generation == generation.First(t.At)
+}
+
 // Claimed reports whether the transfer is the claim of a free shard. The Reason of such a transfer is the
-// reason for which the shard was free: "forced" does not mean that an operator made the claim. For the first
-// claim of a new row Claimed returns false, because its reason is "initial", like that of the creation.
+// reason for which the shard was free: "forced" does not mean that an operator made the claim.
 func (t Transfer) Claimed() bool {
-	return t.From == "" && t.Did == "" && t.Mode == 0 && t.Reason != ReasonInitial
+	return t.From == "" && t.Did == "" && t.Mode == 0 && !t.Created()
 }
 
 func (t Transfer) String() string {
 	text := string(t.Reason)
-	if t.Claimed() {
+	switch {
+	case t.Created():
+		text += ": created"
+	case t.Claimed():
 		text = "claimed after " + text
 	}
 	if did := cmp.Or(t.Did, t.mode()); did != "" && did != text {

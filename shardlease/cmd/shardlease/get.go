@@ -177,6 +177,8 @@ func describeCheckpoint(of *inspect.Shard, positions bool) string {
 // returns why the shard was free.
 func reason(t lease.Transfer) string {
 	switch {
+	case t.Created():
+		return string(t.Reason) + ": created"
 	case t.Claimed():
 		return "claimed after " + string(t.Reason)
 	case t.Did != "" && t.Did != string(t.Reason):
@@ -205,7 +207,8 @@ func (o *observer) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history [SHARD]", Short: "Lists the last changes of hands, newest first", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
-the last few changes. "claimed after forced" is the claim of a shard that a command had freed before. With
+the last few changes. "initial: created" is the creation of the row, and "claimed after initial" its first claim.
+"claimed after forced" is the claim of a shard that a command had freed before. With
 --count the command prints for each worker and task how many tenures ended by a release, by an expiry and by
 a command.`,
 		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count",

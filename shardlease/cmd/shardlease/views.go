@@ -106,6 +106,7 @@ func transferFields() []field[pastTransfer] {
 		{title: "SHARD/LEASE", json: "shard,omitempty", value: func(t of) any { return t.shard }},
 		{title: ">GENERATION", json: "generation", value: func(t of) any { return big(t.Generation) }},
 		{title: "REASON", json: "reason", value: func(t of) any { return t.Reason }, cell: func(t of) string { return reason(t.Transfer) }},
+		{json: "created,omitempty", value: func(t of) any { return t.Created() }}, // the row was created
 		{json: "claimed,omitempty", value: func(t of) any { return t.Claimed() }}, // the shard was free for the reason before this claim
 		{title: "FROM", json: "from,omitempty", value: func(t of) any { return t.From }},
 		{title: "BY", json: "by,omitempty", value: func(t of) any { return t.By }},
