@@ -81,15 +81,7 @@ func (f *findings) silentHolders(seat *lease.Seat) {
 
 // setAside reports a quarantined lease.
 func (f *findings) setAside(s *Shard) {
-	last := s.Row.Last
-	byHand := last.Reason == lease.ReasonForced
-	text := fmt.Sprintf("session %q has set the lease aside after %s", last.By, many(int(s.Attempts), "failed attempt"))
-	if byHand {
-		text = fmt.Sprintf("operator %q has set the lease aside", last.By)
-	}
-	if last.Note != "" {
-		text += fmt.Sprintf(" (%s)", last.Note)
-	}
+	text, byHand := whoSetAside(s, "lease", "session")
 	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no session acquires it."+afterError(s),
 		fmt.Sprintf("When it may be used again, `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }

@@ -179,17 +179,34 @@ func (f *findings) unplaced(s *Shard) bool {
 }
 
 func (f *findings) quarantined(s *Shard) {
-	last := s.Row.Last
-	byHand := last.Reason == lease.ReasonForced
-	text := fmt.Sprintf("worker %q has set the shard aside after %s", last.By, many(int(s.Attempts), "failed attempt"))
-	if byHand {
-		text = fmt.Sprintf("operator %q has set the shard aside", last.By)
-	}
-	if last.Note != "" {
-		text += fmt.Sprintf(" (%s)", last.Note)
-	}
+	text, byHand := whoSetAside(s, "shard", "worker")
 	f.warn(CodeQuarantined, level(!byHand), s.Name, text+": no worker processes it."+afterError(s),
 		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
+}
+
+// whoSetAside returns who has set a quarantined shard or lease aside, and whether that was an operator. The words are for it, and
+// for those who hold it. The last change of hands may be a later one that leaves the shard quarantined: an adoption, or a
+// rewind, which also ends the count of failed attempts.
+func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
+	past := append([]lease.Transfer{s.Row.Last}, s.Row.History()...)
+	at := slices.IndexFunc(past, func(t lease.Transfer) bool { return t.Reason != lease.ReasonAdopted && t.Did != "rewound" })
+	if at < 0 {
+		return fmt.Sprintf("the %s is set aside, and the row no longer shows by whom", shard), false
+	}
+	t := past[at]
+	byHand = t.Reason == lease.ReasonForced
+	switch {
+	case byHand:
+		text = fmt.Sprintf("operator %q has set the %s aside", t.By, shard)
+	case s.Attempts > 0:
+		text = fmt.Sprintf("%s %q has set the %s aside after %s", worker, t.By, shard, many(int(s.Attempts), "failed attempt"))
+	default:
+		text = fmt.Sprintf("%s %q has set the %s aside", worker, t.By, shard)
+	}
+	if t.Note != "" {
+		text += fmt.Sprintf(" (%s)", t.Note)
+	}
+	return text, byHand
 }
 
 // afterError returns the last error of a shard as a sentence that follows another one.

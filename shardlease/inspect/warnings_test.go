@@ -319,6 +319,50 @@ func TestLastErrorIsShown(t *testing.T) {
 	}
 }
 
+// TestAuthorOfAQuarantine: the warning names who has set the shard aside, and why, also after the row was adopted or rewound.
+func TestAuthorOfAQuarantine(t *testing.T) {
+	command := func(of *table, reason lease.Reason, did, by, why string) {
+		row := of.rows["shard-0"]
+		of.begin(row, reason, "", by)
+		row.Last.Did, row.Last.Note = did, why
+	}
+	for name, tc := range map[string]struct {
+		make func(of *table)
+		want string
+	}{
+		"an operator": {func(of *table) {
+			command(of, lease.ReasonForced, "quarantined", "ann", "poison")
+		}, `operator "ann" has set the shard aside (poison): `},
+		"an operator, and the row was adopted": {func(of *table) {
+			command(of, lease.ReasonForced, "quarantined", "ann", "poison")
+			command(of, lease.ReasonAdopted, "adopted", "bob", "")
+		}, `operator "ann" has set the shard aside (poison): `},
+		"a worker, and the row was adopted twice": {func(of *table) {
+			of.failTwice(of.rows["shard-0"])
+			command(of, lease.ReasonFailed, "quarantined", "a", "")
+			command(of, lease.ReasonAdopted, "adopted", "bob", "")
+			command(of, lease.ReasonAdopted, "adopted", "bob", "")
+		}, `worker "a" has set the shard aside after 2 failed attempts: `},
+		"a worker, and the row was rewound": {func(of *table) {
+			command(of, lease.ReasonFailed, "quarantined", "a", "")
+			command(of, lease.ReasonForced, "rewound", "bob", "again")
+		}, `worker "a" has set the shard aside: `},
+		"nobody knows": {func(of *table) {
+			command(of, lease.ReasonAdopted, "adopted", "bob", "")
+			of.rows["shard-0"].Past = ""
+		}, `the shard is set aside, and the row no longer shows by whom: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := settled(t)
+			tc.make(of)
+			of.rows["shard-0"].Quarantined = true
+			if all := warned(of.look(), inspect.CodeQuarantined); len(all) != 1 || !strings.HasPrefix(all[0].Text, tc.want) {
+				t.Errorf("%v, want %q", all, tc.want)
+			}
+		})
+	}
+}
+
 // TestSilentNeighbours: of the shards that a worker holds, only the one whose handler the worker names is blamed. Its
 // neighbour may be idle, and so may all shards if the worker names none. A worker that holds other shards is not asked.
 func TestSilentNeighbours(t *testing.T) {
