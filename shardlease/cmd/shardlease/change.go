@@ -43,7 +43,7 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 		o.delayFlag(c)
 	}
 	c.RunE = do(func(ctx context.Context, args []string) error {
-		if err := op.check(c, o, true); err != nil {
+		if err := op.check(o, true); err != nil {
 			return err
 		}
 		how, to, err := check()

@@ -14,6 +14,7 @@ import (
 // Orders are the flags of a command that writes.
 type orders struct {
 	by, why    string
+	needsWhy   bool
 	yes        bool
 	noDelay    bool
 	generation int64
@@ -28,13 +29,16 @@ type operator struct {
 	name          string // the default of --by
 }
 
-// orderFlags adds the flags of a command that writes.
+// orderFlags adds the flags of a command that writes. Where no reason is needed one may be given, so that a script can give
+// one to every command.
 func (op *operator) orderFlags(c *cobra.Command, needsWhy bool) *orders {
-	o := new(orders)
+	o := &orders{needsWhy: needsWhy}
 	c.Flags().StringVar(&o.by, "by", op.name, "the `NAME` of the operator, which is stored with the change")
+	about := "the `REASON`; nothing stores it"
 	if needsWhy {
-		c.Flags().StringVar(&o.why, "why", "", "the `REASON`, which is stored with the change; required")
+		about = "the `REASON`, which is stored with the change; required"
 	}
+	c.Flags().StringVar(&o.why, "why", "", about)
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return o
 }
@@ -53,9 +57,9 @@ func (op *operator) shardFlags(c *cobra.Command) *orders {
 
 // check reports flags that are missing, before anything is read. A row needs a generation where no
 // person looks at it.
-func (op *operator) check(c *cobra.Command, o *orders, isRow bool) error {
+func (op *operator) check(o *orders, isRow bool) error {
 	switch {
-	case c.Flags().Lookup("why") != nil && strings.TrimSpace(o.why) == "":
+	case o.needsWhy && strings.TrimSpace(o.why) == "":
 		return usage("needs --why: the reason is stored with the change")
 	case o.by == "":
 		return usage("needs --by: the name is stored with the change")

@@ -28,7 +28,7 @@ On a terminal the command asks for the name. Without one it needs --yes.`,
 	o := op.orderFlags(c, true)
 	o.delayFlag(c)
 	c.RunE = do(func(ctx context.Context, args []string) error {
-		if err := op.check(c, o, false); err != nil {
+		if err := op.check(o, false); err != nil {
 			return err
 		}
 		snapshot, err := op.look(ctx)
@@ -139,7 +139,7 @@ On a terminal the command asks for the name of the task. Without one it needs --
 	o := op.orderFlags(c, true)
 	o.delayFlag(c)
 	c.RunE = do(func(ctx context.Context, args []string) error {
-		if err := op.check(c, o, false); err != nil {
+		if err := op.check(o, false); err != nil {
 			return err
 		}
 		if args[0] == "" {

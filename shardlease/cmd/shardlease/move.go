@@ -33,7 +33,7 @@ now is refused with exit code 4, and a worker or session --to that does not run 
 	within := c.Flags().Duration("for", 10*time.Minute, "when the move ends, if it is not done before")
 	op.completeFlag(c, "to", workerNames)
 	c.RunE = do(func(ctx context.Context, args []string) error {
-		if err := op.check(c, o, true); err != nil {
+		if err := op.check(o, true); err != nil {
 			return err
 		}
 		if err := (lease.Reservation{For: *to, Lasts: time.Millisecond}).Validate(); err != nil {

@@ -68,7 +68,7 @@ func parses(args []string) error {
 	if err := c.ParseFlags(rest); err != nil {
 		return err
 	}
-	if why := c.Flags().Lookup("why"); why != nil && !why.Changed {
+	if why := c.Flags().Lookup("why"); why != nil && strings.HasSuffix(why.Usage, "required") && !why.Changed {
 		return usage("needs --why")
 	}
 	if c.HasSubCommands() {

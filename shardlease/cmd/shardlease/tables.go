@@ -88,7 +88,7 @@ On a terminal the command asks for the name of the group. Without one it needs -
 		if *buckets < 0 {
 			return usage("--buckets must not be negative")
 		}
-		if err := k.check(c, o, false); err != nil {
+		if err := k.check(o, false); err != nil {
 			return err
 		}
 		if err := k.confirm(ctx, o, k.at.group, fmt.Sprintf("This will adopt the rows of group %s in table %s.", k.at.group, k.at.table)); err != nil {

@@ -40,7 +40,7 @@ func (op *operator) wishCommand(c *cobra.Command, done func(args []string) strin
 		if o.lasts < 0 {
 			return usage("--for must not be negative")
 		}
-		if err := op.check(c, o.orders, false); err != nil {
+		if err := op.check(o.orders, false); err != nil {
 			return err
 		}
 		if err := op.showWorkers(ctx, c.Name(), args); err != nil {
@@ -179,7 +179,7 @@ func (op *operator) resumeCommand() *cobra.Command {
 		Example: "  shardlease resume",
 	}
 	o := &wishOrders{orders: op.orderFlags(c, false)}
-	c.RunE = do(func(ctx context.Context, _ []string) error { return op.lift(ctx, c, o, lease.WishPause, "") })
+	c.RunE = do(func(ctx context.Context, _ []string) error { return op.lift(ctx, o, lease.WishPause, "") })
 	return c
 }
 
@@ -205,11 +205,11 @@ record.`,
 		case subject == "" && len(args) == 2:
 			return usage("lift %s has no name", kind)
 		case kind == everyWish:
-			return op.liftAll(ctx, c, o)
+			return op.liftAll(ctx, o)
 		case subject != "" && name == "":
 			return usage("needs the name of the %s", subject)
 		}
-		return op.lift(ctx, c, o, kind, name)
+		return op.lift(ctx, o, kind, name)
 	})
 	return c
 }
@@ -218,8 +218,8 @@ record.`,
 const everyWish lease.WishKind = "all"
 
 // liftAll ends all wishes.
-func (op *operator) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders) error {
-	if err := op.check(c, o.orders, false); err != nil {
+func (op *operator) liftAll(ctx context.Context, o *wishOrders) error {
+	if err := op.check(o.orders, false); err != nil {
 		return err
 	}
 	return op.apply(ctx, "lift all wishes", nil, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
@@ -228,8 +228,8 @@ func (op *operator) liftAll(ctx context.Context, c *cobra.Command, o *wishOrders
 }
 
 // lift ends a wish.
-func (op *operator) lift(ctx context.Context, c *cobra.Command, o *wishOrders, kind lease.WishKind, subject string) error {
-	if err := op.check(c, o.orders, false); err != nil {
+func (op *operator) lift(ctx context.Context, o *wishOrders, kind lease.WishKind, subject string) error {
+	if err := op.check(o.orders, false); err != nil {
 		return err
 	}
 	var args []string
