@@ -96,8 +96,13 @@ func (c *figures) shards(s *Snapshot) {
 		}
 	}
 	c.add("shardlease.unowned", "{shard}", "Shards that a worker should hold and none does: free, resting or orphaned.", float64(unowned))
-	c.add("shardlease.unowned.age", "s", "For how long the longest of the unowned shards has been so.", longest.Seconds())
-	c.add("shardlease.commit.age", "s", "How long ago the last checkpoint was accepted, or the tenure began: the oldest of the shards that are held.", oldest.Seconds())
+	c.add("shardlease.unowned.age", "s", "For how long the longest of the unowned shards has been so.", seconds(longest))
+	c.add("shardlease.commit.age", "s", "How long ago the last checkpoint was accepted, or the tenure began: the oldest of the shards that are held.", seconds(oldest))
+}
+
+// seconds returns a duration to the millisecond. Seconds() would return 1.7469999999999999 for 1.747 s.
+func seconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond).Milliseconds()) / 1000
 }
 
 // warnings adds how many warnings there are of each code and level.

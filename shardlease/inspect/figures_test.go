@@ -34,7 +34,7 @@ func figures(t *testing.T, s *inspect.Snapshot) map[string]float64 {
 	return all
 }
 
-// TestFigures: the figures of a group are those of its snapshot.
+// TestFigures: the figures of a group are those of its snapshot, and times are rounded to the millisecond.
 func TestFigures(t *testing.T) {
 	of := settled(t)
 	want := func(s *inspect.Snapshot, want map[string]float64) {
@@ -49,13 +49,13 @@ func TestFigures(t *testing.T) {
 	want(of.look(), map[string]float64{"shards held": 4, "workers": 2, "commit.age": 240})
 
 	of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
-	of.pass(time.Second)
+	of.pass(1746999501 * time.Nanosecond)
 	of.fail(of.rows["shard-1"])
 	of.rows["shard-2"].Quarantined, of.rows["shard-2"].Owner = true, lease.Owner{}
 	of.bad = []lease.Key{{Group: group, Kind: lease.KindLease, Name: "shard-9"}}
 	want(of.look(), map[string]float64{
 		"check.status": 2, "shards held": 1, "shards free": 1, "shards resting": 1, "shards quarantined": 1, "shards unreadable": 1,
-		"workers": 2, "unowned": 2, "unowned.age": 1, "commit.age": 241, "warnings quarantined error": 1, "warnings unreadable error": 1,
+		"workers": 2, "unowned": 2, "unowned.age": 1.747, "commit.age": 241.747, "warnings quarantined error": 1, "warnings unreadable error": 1,
 	})
 	for _, f := range inspect.Figures(group, &inspect.Snapshot{Partial: true}) {
 		t.Errorf("a look at one shard says nothing about a group: %+v", f)

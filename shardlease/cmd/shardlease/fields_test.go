@@ -78,6 +78,21 @@ func everyColumn[T any](t *testing.T, fields []field[T], item T, composed ...str
 	}
 }
 
+// TestNumbersInJSONAreShort: durations are rounded to the millisecond, and no number has digits that only a double needs.
+func TestNumbersInJSONAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1747 * time.Millisecond:                    "1.747",
+		1746999501 * time.Nanosecond:               "1.747",
+		time.Hour + 23*time.Millisecond + 456*1000: "3600.023",
+		0: "0",
+	} {
+		text, err := json.Marshal(forJSON(d))
+		if err != nil || string(text) != want {
+			t.Errorf("%v is %s in JSON, want %s (%v)", d, text, want, err)
+		}
+	}
+}
+
 // TestEveryWishHasACommand: there is a command for each kind of wish, and the help of each command about wishes names
 // each kind. The column STATE of a worker shows a wish for it.
 func TestEveryWishHasACommand(t *testing.T) {

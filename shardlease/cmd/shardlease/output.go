@@ -221,8 +221,10 @@ func ascii(text []byte) []byte {
 	return b.Bytes()
 }
 
-// seconds returns a duration as JSON has it.
-func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+// seconds returns a duration as JSON has it, to the millisecond. Seconds() would return 1.7469999999999999 for 1.747 s.
+func seconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond).Milliseconds()) / 1000
+}
 
 // stamp returns a time as JSON has it, or nil.
 func stamp(t time.Time) *time.Time {
