@@ -212,7 +212,7 @@ func (f *fleet) seats() []lease.Seat {
 	}
 	for i := range f.peers.all {
 		switch p := &f.peers.all[i]; {
-		case slices.Contains(f.seat.former, p.seat.Incarnation):
+		case f.seat.was(p.seat.Incarnation):
 		case p.unreadable:
 			all = append(all, blank(p.seat))
 		case p.seat.Confirmed():
@@ -331,7 +331,7 @@ func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 // so only a listing that begins from now on shows whether the worker lives.
 func (f *fleet) evictionSettled(t *turn, in Settled) (decided, unsure bool) {
 	dead := f.proofs.of(lease.Incarnation(in.Write.Key().Name))
-	evicted, alive := f.peers.settled(t, f.seat.me, in)
+	evicted, alive := f.peers.settled(t, &f.seat, in)
 	if evicted {
 		f.watch.self, f.watch.orphans = true, true
 		if dead != nil {

@@ -96,7 +96,8 @@ func (p *peer) written() lease.WriteID {
 type sighting struct {
 	plan       lease.Plan
 	wishes     lease.Wishes
-	seats      []lease.Seat // without this worker's own
+	seats      []lease.Seat        // without this worker's own
+	former     []lease.Incarnation // of this worker: what happens to their seats is nothing about a peer
 	unreadable []Unreadable
 	spoilt     bool // the plan cannot be read
 	own        bool // it shows this worker's own seat, as it is or may have been
@@ -108,7 +109,7 @@ type sighting struct {
 // sight returns what a listing shows to the worker of this seat. A listing that was sent before the last heartbeat was
 // confirmed may show this seat as it was, or not at all.
 func (c *seat) sight(in Listed, begun order, lax bool) (s sighting) {
-	s.begun, s.lax = begun, lax
+	s.begun, s.lax, s.former = begun, lax, c.former
 	s.seats = make([]lease.Seat, 0, len(in.Records))
 	for _, record := range in.Records {
 		switch of := record.(type) {
@@ -159,7 +160,7 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 		if p.dead(seat.Incarnation, seat.Written(), in) {
 			continue
 		}
-		now, c := p.watch(t, seat)
+		now, c := p.watch(t, seat, slices.Contains(in.former, seat.Incarnation))
 		all, changed = append(all, now), changed || c
 	}
 	for _, u := range in.unreadable {
@@ -186,7 +187,9 @@ func (p *peers) saw(t *turn, in sighting) (changed, missing bool) {
 				next.left = append(slices.Clip(next.left), old.seat.Incarnation)
 				next.left = next.left[max(0, len(next.left)-mostLeft):]
 			}
-			t.report(event.Event{Kind: event.PeerLeft, Peer: old.name(), Task: old.seat.Task})
+			if !slices.Contains(in.former, old.seat.Incarnation) {
+				t.report(event.Event{Kind: event.PeerLeft, Peer: old.name(), Task: old.seat.Task})
+			}
 		}
 	}
 	sortPeers(all)
@@ -230,12 +233,14 @@ func sortPeers(all []peer) {
 	slices.SortFunc(all, func(a, b peer) int { return strings.Compare(string(a.seat.Incarnation), string(b.seat.Incarnation)) })
 }
 
-// watch takes one seat, and reports whether its worker has come or changed.
-func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
+// watch takes one seat, and reports whether its worker has come or changed. mine: it is a former seat of this worker.
+func (p *peers) watch(t *turn, seat lease.Seat, mine bool) (now peer, changed bool) {
 	old := p.find(seat.Incarnation)
 	switch {
 	case old == nil:
-		t.report(event.Event{Kind: event.PeerJoined, Peer: seat.Name, Task: seat.Task})
+		if !mine {
+			t.report(event.Event{Kind: event.PeerJoined, Peer: seat.Name, Task: seat.Task})
+		}
 		return peer{seat: seat, since: t.now.Mono}, true
 	case old.unreadable:
 		return peer{seat: seat, since: t.now.Mono}, true
@@ -244,8 +249,9 @@ func (p *peers) watch(t *turn, seat lease.Seat) (now peer, changed bool) {
 	case seat.Written() == old.seat.Written():
 		now = *old
 		if age := t.now.Mono.Sub(now.since); !now.suspect && age >= seat.TTL/3+seat.TTL/12 && seat.Confirmed() {
-			now.suspect = true
-			t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
+			if now.suspect = true; !mine {
+				t.report(event.Event{Kind: event.PeerSuspect, Peer: seat.Name})
+			}
 		}
 		return now, false
 	}
@@ -367,17 +373,17 @@ func (p *peers) evict(t *turn, former []lease.Incarnation, reserve time.Duration
 
 // settled takes the answer to an eviction, and reports whether the seat is gone by this
 // worker's own write, or a sign of life was found instead.
-func (p *peers) settled(t *turn, me lease.Incarnation, in Settled) (evicted, alive bool) {
+func (p *peers) settled(t *turn, own *seat, in Settled) (evicted, alive bool) {
 	of := p.find(lease.Incarnation(in.Write.Key().Name))
 	if of == nil {
 		return false, false
 	}
-	verdict, found, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	verdict, found, decided := of.evict.settled(t, own.me, in, t.beat/8, t.beat)
 	switch {
 	case !decided:
 		return false, false
 	case verdict == protocol.Stored:
-		if in.Err == nil { // otherwise another worker evicted it first
+		if in.Err == nil && !own.was(of.seat.Incarnation) { // otherwise another worker evicted it first, or it is no peer
 			t.report(event.Event{Kind: event.PeerEvicted, Peer: of.name(), Task: of.seat.Task, Err: of.proof})
 		}
 		inc := of.seat.Incarnation

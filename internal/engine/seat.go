@@ -115,6 +115,9 @@ func (c *seat) lose() {
 	*c = seat{former: former[max(0, len(former)-8):], table: tableCheck{restored: c.table.restored}, hidden: c.hidden, deaf: c.deaf}
 }
 
+// was reports whether that incarnation is an earlier one of this worker or session.
+func (c *seat) was(inc lease.Incarnation) bool { return slices.Contains(c.former, inc) }
+
 // address returns the address that the seat shows at present; empty: none.
 func (c *seat) address(t *turn) string {
 	if c.deaf || t.cfg.Address == "" || t.before(c.hidden) {

@@ -323,7 +323,7 @@ func (e *Session) settled(in Settled) {
 	case lease.KindSeat:
 		// The deletion of another session's seat, or of the one that this session has lost.
 		if !e.seat.beat.is(in.Write) {
-			inc, begun := e.rivals.settled(t, e.seat.me, in)
+			inc, begun := e.rivals.settled(t, &e.seat, in)
 			if begun > 0 {
 				e.owners.evicted(t, inc, begun)
 			}

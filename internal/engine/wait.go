@@ -474,17 +474,17 @@ func (r *rivals) evict(t *turn, of *rival) {
 
 // settled takes the answer to an eviction, and returns the incarnation of its seat. If the seat is
 // gone, evicted is the step in which the eviction was sent.
-func (r *rivals) settled(t *turn, me lease.Incarnation, in Settled) (inc lease.Incarnation, evicted order) {
+func (r *rivals) settled(t *turn, own *seat, in Settled) (inc lease.Incarnation, evicted order) {
 	of := r.find(lease.Incarnation(in.Write.Key().Name))
 	if of == nil {
 		return "", 0
 	}
-	verdict, now, decided := of.evict.settled(t, me, in, t.beat/8, t.beat)
+	verdict, now, decided := of.evict.settled(t, own.me, in, t.beat/8, t.beat)
 	switch {
 	case !decided:
 		return "", 0
 	case verdict == protocol.Stored:
-		if in.Err == nil { // otherwise another session evicted it first
+		if in.Err == nil && !own.was(of.inc) { // otherwise another session evicted it first, or it is no peer
 			t.report(event.Event{Kind: event.PeerEvicted, Peer: cmp.Or(of.seat.Name, string(of.inc)), Task: of.seat.Task, Err: of.proof})
 		}
 		inc, evicted = of.inc, of.begun
