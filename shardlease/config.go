@@ -162,8 +162,8 @@ type Config struct {
 	Observe func(event.Event)
 	// EventQueue is how many events may wait for Observe and Logger. Default 1024.
 	EventQueue int
-	// Logger logs every event as a line, on the goroutine that calls Observe. Default:
-	// nothing is logged.
+	// Logger logs every event as a line, on the goroutine that calls Observe: [event.Event.Message],
+	// and the kind and the fields as keys. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -46,6 +46,9 @@ func TestErrorText(t *testing.T) {
 			}
 			b := join(t, store, shardlease.Static("1"), shardlease.Config{Name: "b", Logger: slog.New(slog.NewTextHandler(&log, nil))}, serve)
 			pass(10 * time.Minute)
+			if !strings.Contains(log.String(), `level=INFO msg="seat taken" event=joined group=`) {
+				t.Errorf("the message of an event does not say what has happened: %s", log.String())
+			}
 			if len(b.of(event.Started)) == 0 || strings.Contains(log.String(), "4111") || strings.Contains(log.String(), "xxx") {
 				t.Errorf("the log of another worker: %s", log.String())
 			}

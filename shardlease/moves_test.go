@@ -300,7 +300,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 				t.Errorf("a has logged a warning: %s", line)
 			}
 		}
-		if refused := strings.Contains(log.String(), "msg=refused"); refused != (mode == rebalance.Cooperative) {
+		if refused := strings.Contains(log.String(), "event=refused"); refused != (mode == rebalance.Cooperative) {
 			t.Errorf("a late commit was refused: %t", refused)
 		}
 	})

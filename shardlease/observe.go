@@ -115,13 +115,13 @@ func (o *observer) write(e event.Event) {
 	if !o.log.Enabled(context.Background(), level) {
 		return
 	}
-	attrs := e.LogValue().Group()[1:] // the first is the message
+	attrs := e.LogValue().Group()
 	// A stack is written to the log alone: events are sent to dashboards, and notes to the
 	// table.
 	if p, _ := errors.AsType[*panicError](e.Err); p != nil && p.stack != nil {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	o.log.LogAttrs(context.Background(), level, e.Kind.String(), attrs...)
+	o.log.LogAttrs(context.Background(), level, e.Message(), attrs...)
 }
 
 // An episode is a tenure as the loop knows it: from the call of the handler until the

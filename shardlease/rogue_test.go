@@ -274,7 +274,7 @@ func reported(t *testing.T, hook string, d *diary, log string) {
 			return
 		}
 	}
-	if hook == "Observe" && strings.Contains(log, `msg=hook-fault`) || hook == "Order" && len(d.of(event.Ended)) > 0 {
+	if hook == "Observe" && strings.Contains(log, `event=hook-fault`) || hook == "Order" && len(d.of(event.Ended)) > 0 {
 		return
 	}
 	t.Errorf("no event or log line is about %s: %v", hook, d.events)

@@ -43,7 +43,7 @@ func TestEndToEndInterrupt(t *testing.T) {
 	started := 0
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		all.WriteString(lines.Text() + "\n")
-		if strings.Contains(lines.Text(), `"msg":"started"`) {
+		if strings.Contains(lines.Text(), `"event":"started"`) {
 			if started++; started == 4 {
 				begun = time.Now()
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // as a terminal does

@@ -237,7 +237,7 @@ func (e Event) trouble(a attrs) attrs {
 	}
 	a.truth("running", e.Running)
 	if e.Err != nil {
-		a.text("err", e.Err.Error())
+		a.text("err", oneLine(e.Err.Error()))
 	}
 	a.number("dropped", int64(e.Dropped))
 	return a

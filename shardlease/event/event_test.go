@@ -56,6 +56,51 @@ func TestEventReadsLikeAnIncident(t *testing.T) {
 	}
 }
 
+// TestMessages: the message of an event says in words what has happened: of each kind in words of its own, of a tenure with its
+// cause, and of a fault that has ended that it is over.
+func TestMessages(t *testing.T) {
+	seen := map[string]bool{}
+	for _, k := range fixture.Kinds[event.Kind](t) {
+		text := event.Event{Kind: k}.Message()
+		if seen[text] || !strings.Contains(text, " ") || text == k.String() {
+			t.Errorf("%v: %q", k, text)
+		}
+		seen[text] = true
+	}
+	for want, e := range map[string]event.Event{
+		"tenure ended: another worker holds the shard":          {Kind: event.Ended, Cause: event.CauseFenced},
+		"tenure ended: the handler returned, or called Release": {Kind: event.Ended, Cause: event.CauseGivenUp},
+		"tenure failed": {Kind: event.Ended, Cause: event.CauseGivenUp, Err: errors.New("down")},
+		"handler should wind down: this worker shuts down": {Kind: event.Draining, Cause: event.CauseStopped},
+		"leases found taken":                     {Kind: event.Contended, Count: 2},
+		"over: the table accepts no commits":     {Kind: event.CommitsFail, Over: true},
+		"another worker claimed the shard first": {Kind: event.Contended},
+		"event-99":                               {Kind: 99},
+	} {
+		if got := e.Message(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestErrorHasOneLine: the text of an error has no line break, and what a joined error repeats is left out. The error itself is
+// passed on unchanged.
+func TestErrorHasOneLine(t *testing.T) {
+	stale := &checkpoint.StaleError{Shard: "s", Mine: 7, Observed: 8, Owner: "b"}
+	for want, err := range map[string]error{
+		"down":                              errors.New("down"),
+		"sink: " + stale.Error():            errors.Join(stale, fmt.Errorf("sink: %w", stale)),
+		"again: " + stale.Error():           errors.Join(fmt.Errorf("again: %w", stale), stale, stale),
+		"a: one; two; three":                fmt.Errorf("a: %w", errors.Join(errors.New("one"), errors.New("two"), errors.New("three"))),
+		"two errors:; * the first; * other": errors.New("two errors:\n\t* the first\r\n\n\t* other\n"),
+	} {
+		text := event.Event{Kind: event.Ended, Err: err}.String()
+		if text != "ended: err "+want {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+}
+
 func TestLevels(t *testing.T) {
 	down := errors.New("down")
 	for _, tc := range []struct {

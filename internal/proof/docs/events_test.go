@@ -1,13 +1,18 @@
 package docs
 
 import (
+	"errors"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 var (
@@ -69,5 +74,37 @@ func TestEveryWarningEventHasASection(t *testing.T) {
 	}
 	if checked < 15 {
 		t.Errorf("found only %d rows: the test may have stopped finding them", checked)
+	}
+}
+
+// TestOperationsListsEveryKey: docs/operations.md lists the keys of the lines that Config.Logger writes, and no others.
+func TestOperationsListsEveryKey(t *testing.T) {
+	keys := []string{"stack"} // package shardlease adds it
+	e := event.Event{
+		At: time.Unix(1, 0), Group: "g", Worker: "a", Shard: "s", Generation: 2, Peer: "b", Task: "t", Reason: lease.ReasonForced, Cause: event.CauseForced,
+		Attempt: 1, Transfer: lease.Transfer{From: "b", By: "ann", Note: "why"}, Targets: []string{"db"}, Next: 3, Terms: rebalance.Terms{Mode: rebalance.Eager},
+		Gap: time.Second, Delay: time.Second, Continued: time.Second, Took: time.Second, Drained: time.Second, Pending: 1, Lasted: time.Second,
+		Over: true, Count: 2, Shards: []string{"s"}, Running: true, Err: errors.New("down"), Dropped: 1,
+	}
+	for of, v := 1, reflect.ValueOf(e); of < v.NumField(); of++ { // the first is the kind
+		if v.Field(of).IsZero() {
+			t.Errorf("the test does not set the field %s", v.Type().Field(of).Name)
+		}
+	}
+	for _, e.Kind = range fixture.Kinds[event.Kind](t) {
+		for _, attr := range e.LogValue().Group() {
+			keys = append(keys, attr.Key)
+		}
+	}
+	slices.Sort(keys)
+	var listed []string
+	for _, row := range tableRow.FindAllStringSubmatch(section(t, "### Keys of a line"), -1) {
+		for _, key := range quoted.FindAllStringSubmatch(row[1], -1) {
+			listed = append(listed, key[1])
+		}
+	}
+	slices.Sort(listed)
+	if keys = slices.Compact(keys); !slices.Equal(keys, listed) {
+		t.Errorf("docs/operations.md, Keys of a line: it lists\n%q, and lines have\n%q", listed, keys)
 	}
 }
