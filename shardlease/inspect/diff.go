@@ -11,7 +11,7 @@ import (
 
 // A Change is one difference between two snapshots.
 type Change struct {
-	At       time.Time // the stored time of a transfer, or when the later look ended
+	At       time.Time // the stored time of a transfer or a new seat, or when the later look ended
 	Kind     ChangeKind
 	Subject  string          // the name of a shard or of a worker; empty: the group
 	Transfer *lease.Transfer // the change of hands; nil: the change is of another kind
@@ -178,6 +178,9 @@ func (d *differ) workers() {
 				continue
 			}
 			d.add(ChangeJoined, now.Seat.Name, fmt.Sprintf("the %s has taken seat %s", d.noun(), inc))
+			if since := now.Seat.Since; since.After(d.old.At) && since.Before(d.new.At) {
+				d.all[len(d.all)-1].At = since
+			}
 			old = &Worker{}
 		}
 		if now.Leaves && !old.Leaves {

@@ -109,6 +109,25 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// TestJoinedWhenTheSeatWasTaken: a worker has joined when it took its seat, so that what followed is listed after it. A time
+// that cannot be is that of a wrong clock.
+func TestJoinedWhenTheSeatWasTaken(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Minute, -time.Minute} {
+		of := settled(t)
+		before := of.look()
+		of.pass(time.Second)
+		seat, want := of.seat("c"), of.now
+		seat.Since = seat.Since.Add(ahead)
+		of.pass(time.Second)
+		if ahead != 0 {
+			want = of.now
+		}
+		if got := inspect.Diff(before, of.look()); len(got) != 1 || !got[0].At.Equal(want) {
+			t.Errorf("ahead %v: %+v, want %v", ahead, got, want)
+		}
+	}
+}
+
 // TestDiffSaysWhatCannotBeRead: the text of the change has the error.
 func TestDiffSaysWhatCannotBeRead(t *testing.T) {
 	of := settled(t)

@@ -17,8 +17,9 @@ func (o *observer) eventsCommand() *cobra.Command {
 		Use: "events", Short: "Lists what has happened in the group, and follows what happens", Args: arguments,
 		Long: `Lists the changes of hands that the rows remember, oldest first. With --follow it then watches the group and
 prints what changes, until it is interrupted: changes of hands, moves, workers that join and leave, plans,
-wishes. A change of hands that it has missed is recovered from the row's history. Watching costs about as
-much as one more worker.`,
+wishes. A change of hands that it has missed is recovered from the row's history. Lines are in order of time, as
+far as the clocks of the workers agree, and come a few seconds late for it. Watching costs about as much as one
+more worker.`,
 		Example: "  shardlease events --since 1h\n  shardlease events --follow\n  shardlease events --follow -o jsonl",
 	}
 	f := formatFlag(c, asTable, asWide, asJSON, asLines, asYAML, asNames)
@@ -85,23 +86,28 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 		return err
 	}
 	var last *inspect.Snapshot
+	var waiting queue
 	failing := false
 	for s, err := range inspect.Watch(ctx, from, o.at.group, o.watching(0)) {
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return printEvents(o.out, waiting.all(), f)
 		case err != nil && last == nil:
 			return err
 		}
-		if o.tellFailing(&failing, err); err != nil {
-			continue
+		var list []occurrence
+		if err != nil {
+			list = waiting.all() // the next look may be long in coming
+		} else {
+			waiting.add(o.newEvents(last, s, since), s.At)
+			list, last = waiting.take(s.RowsAt), s
 		}
-		if err := printEvents(o.out, o.newEvents(last, s, since), f); err != nil {
+		if err := printEvents(o.out, list, f); err != nil {
 			return err
 		}
-		last = s
+		o.tellFailing(&failing, err)
 	}
-	return nil
+	return printEvents(o.out, waiting.all(), f)
 }
 
 // tellFailing reports on the standard error when looks begin to fail, and when they succeed again.

@@ -241,7 +241,7 @@ func TestHungHandler(t *testing.T) {
 	})
 }
 
-// TestFollow: what happens in a fleet is printed while it happens.
+// TestFollow: what happens in a fleet is printed while it happens, and in order of time.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -262,15 +262,20 @@ func TestFollow(t *testing.T) {
 		if s.code != 0 {
 			t.Errorf("exit code %d", s.code)
 		}
-		handoffs := 0
+		handoffs, joined, last := 0, false, time.Time{}
 		for line := range strings.Lines(out.String()) {
 			var e struct {
+				At             time.Time
 				Event, Subject string
 				Transfer       struct{ Reason, Mode string }
 			}
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatalf("%v: %s", err, line)
 			}
+			if e.At.Before(last) || e.Event == "transfer" && !joined {
+				t.Errorf("late: %s", line)
+			}
+			last, joined = e.At, joined || e.Event == "joined"
 			if e.Event == "transfer" && e.Transfer.Reason == "handoff" && e.Transfer.Mode == "eager" {
 				handoffs++
 			}
