@@ -24,12 +24,12 @@ import (
 var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
 
 // everything records every metric once.
-func everything(t *testing.T) *recorder {
-	telemetry, r := recorded(t)
-	transfer := lease.Transfer{Reason: lease.ReasonHandoff, Mode: rebalance.Eager}
+func everything(t *testing.T, edits ...func(*Options)) *recorder {
+	telemetry, r := recorded(t, edits...)
+	transfer := lease.Transfer{From: "b", Reason: lease.ReasonHandoff, Mode: rebalance.Eager}
 	for _, kind := range fixture.Kinds[event.Kind](t) {
 		telemetry.Observe(event.Event{
-			Kind: kind, Group: "orders", Transfer: transfer, Cause: event.CauseHandedOff, Dropped: 1, Pending: 1,
+			Kind: kind, Group: "orders", Shard: "s", Generation: 1, Transfer: transfer, Cause: event.CauseHandedOff, Dropped: 1, Pending: 1,
 			Gap: 1, Delay: 1, Took: 1, Drained: 1, Continued: 1,
 		})
 	}

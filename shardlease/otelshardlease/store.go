@@ -154,7 +154,7 @@ func (t *Telemetry) callsOf(group string) *calls {
 		if c := (*known)[group]; c != nil {
 			return c
 		}
-		c := newCalls(group)
+		c := t.newCalls(group)
 		with := maps.Clone(*known)
 		with[group] = c
 		if t.stores.CompareAndSwap(known, &with) {
@@ -163,12 +163,12 @@ func (t *Telemetry) callsOf(group string) *calls {
 	}
 }
 
-func newCalls(group string) *calls {
+func (t *Telemetry) newCalls(group string) *calls {
 	c := new(calls)
 	for op := range operations {
 		for out := range outcomes {
-			c[op][out] = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("group", group),
-				attribute.String("operation", operationNames[op]), attribute.String("outcome", outcomeNames[out])))}
+			c[op][out] = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(t.of(group,
+				attribute.String("operation", operationNames[op]), attribute.String("outcome", outcomeNames[out]))...))}
 		}
 	}
 	return c

@@ -20,6 +20,7 @@ package otelshardlease
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -41,6 +42,12 @@ const scope = "github.com/shardlease/shardlease-go/shardlease/otelshardlease"
 type Options struct {
 	Meters metric.MeterProvider // default: the global provider of package otel, also if the program sets it later
 	Traces trace.TracerProvider // as Meters
+
+	// System and Destination are what OpenTelemetry's conventions call the messaging system, such as "aws_kinesis", and
+	// the name of the stream. With one of them every metric and span also has the attributes messaging.system,
+	// messaging.destination.name and messaging.consumer.group.name, which is the group. By default there are none: the
+	// conventions are still in development.
+	System, Destination string
 }
 
 // A Telemetry records the metrics and traces of the workers, sessions and watchers of a process. Its methods are safe for concurrent
@@ -48,6 +55,7 @@ type Options struct {
 type Telemetry struct {
 	meter       metric.Meter
 	tracer      trace.Tracer
+	messaging   []attribute.KeyValue // without the group
 	instruments instruments
 	stores      atomic.Pointer[map[string]*calls] // by group; replaced when there is another group
 
@@ -70,14 +78,34 @@ func New(o Options) (*Telemetry, error) {
 	t := &Telemetry{
 		meter: o.Meters.Meter(scope), tracer: o.Traces.Tracer(scope), statuses: map[*status]struct{}{}, past: map[string]acquisitions{}, watched: map[*watched]struct{}{}, figures: map[string]bool{},
 	}
+	if o.System != "" {
+		t.messaging = append(t.messaging, attribute.String("messaging.system", o.System))
+	}
+	if o.Destination != "" {
+		t.messaging = append(t.messaging, attribute.String("messaging.destination.name", o.Destination))
+	}
 	t.stores.Store(&map[string]*calls{})
-	b := builder{meter: t.meter}
+	b := builder{meter: t.meter, of: t.of}
 	t.instruments = b.instruments()
 	b.observed(t.gauges(), t.collect)
 	if err := errors.Join(b.errs...); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// of returns the attributes of a metric of a group: what all have, and more.
+func (t *Telemetry) of(group string, more ...attribute.KeyValue) []attribute.KeyValue {
+	list := append(make([]attribute.KeyValue, 0, 8), attribute.String("group", group))
+	return append(append(list, t.conventional(group)...), more...)
+}
+
+// conventional returns the attributes of the conventions for messaging, if there are any.
+func (t *Telemetry) conventional(group string) []attribute.KeyValue {
+	if len(t.messaging) == 0 {
+		return nil
+	}
+	return append(slices.Clip(t.messaging), attribute.String("messaging.consumer.group.name", group))
 }
 
 // Worker is [shardlease.New] for a worker whose metrics t records. Events also reach c.Observe.
@@ -145,6 +173,7 @@ func (b *builder) instruments() instruments {
 // A builder makes instruments, and collects errors.
 type builder struct {
 	meter metric.Meter
+	of    func(group string, more ...attribute.KeyValue) []attribute.KeyValue
 	errs  []error
 }
 
@@ -189,17 +218,17 @@ func (b *builder) observed(kinds []inspect.Figure, collect func() []inspect.Figu
 	}
 	_, err := b.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, f := range collect() {
-			o.ObserveFloat64(by[f.Name], f.Value, labels(f))
+			o.ObserveFloat64(by[f.Name], f.Value, b.labels(f))
 		}
 		return nil
 	}, all...)
 	b.errs = append(b.errs, err)
 }
 
-// labels returns the labels of a figure.
-func labels(f inspect.Figure) metric.MeasurementOption {
-	list := make([]attribute.KeyValue, 0, len(f.Labels))
-	for _, l := range f.Labels {
+// labels returns the labels of a figure. The first is its group.
+func (b *builder) labels(f inspect.Figure) metric.MeasurementOption {
+	list := b.of(f.Labels[0][1])
+	for _, l := range f.Labels[1:] {
 		list = append(list, attribute.String(l[0], l[1]))
 	}
 	return metric.WithAttributes(list...)

@@ -23,10 +23,14 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-func recorded(t *testing.T) (*Telemetry, *recorder) {
+func recorded(t *testing.T, edits ...func(*Options)) (*Telemetry, *recorder) {
 	t.Helper()
 	r := newRecorder()
-	telemetry, err := New(Options{Meters: r})
+	o := Options{Meters: r}
+	for _, edit := range edits {
+		edit(&o)
+	}
+	telemetry, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

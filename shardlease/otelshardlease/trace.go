@@ -41,6 +41,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func (t *Telemetry) span(name string, e event.Event, generation int64, from, until time.Time, more ...attribute.KeyValue) {
+	more = append(more, t.conventional(e.Group)...)
 	_, span := t.tracer.Start(ofHandoff(e.Group, e.Shard, generation), name, trace.WithTimestamp(from), trace.WithAttributes(append(more,
 		attribute.String("shardlease.group", e.Group), attribute.String("shardlease.shard", e.Shard), attribute.String("shardlease.worker", e.Worker),
 		attribute.Int64("shardlease.generation", generation))...))

@@ -51,11 +51,11 @@ func (t *Telemetry) know(figures []inspect.Figure) error {
 		}
 	}
 	t.mu.Unlock()
-	b := builder{meter: t.meter}
+	b := builder{meter: t.meter, of: t.of}
 	for _, f := range unknown {
 		b.observable(f, func(_ context.Context, o metric.Float64Observer) error {
 			for _, f := range t.last(f.Name) {
-				o.Observe(f.Value, labels(f))
+				o.Observe(f.Value, b.labels(f))
 			}
 			return nil
 		})
