@@ -19,9 +19,10 @@ import (
 func (o *observer) exporterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "exporter", Short: "Serves the figures of the group to Prometheus", Args: arguments,
-		Long: `Watches the group, and serves its figures at /metrics in the text format of Prometheus, until it is
-interrupted. Watching costs about as much as one more worker, however often /metrics is read. Workers need
-no change. docs/metrics.md describes the figures; check -o prometheus prints the same ones once.
+		Long: `Watches the group, and serves its figures at /metrics in the text format of Prometheus, and at /figures.json for
+programs such as KEDA, until it is interrupted. Watching costs about as much as one more worker, however often the
+pages are read. Workers need no change. docs/metrics.md describes the figures; check -o prometheus prints the same
+ones once.
 
 If a look at the table fails, shardlease_check_status is 3 until the next one succeeds, and the other figures
 are left out. No figure has the name of a shard or a worker. The exporter has no authentication: by default only
@@ -47,16 +48,17 @@ this machine can reach it.`,
 // export serves the figures of the group until ctx ends, which is no error.
 func (o *observer) export(ctx context.Context, from inspect.Lister, at net.Listener) error {
 	watched, stop := context.WithCancelCause(ctx)
-	page := new(metricsPage)
+	pages := newPages()
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", page)
+	mux.Handle("GET /metrics", pages.text)
+	mux.Handle("GET /figures.json", pages.json)
 	server := &http.Server{Handler: mux, ReadTimeout: callTimeout, WriteTimeout: callTimeout, IdleTimeout: time.Minute}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		stop(server.Serve(at))
 	}()
-	o.renew(watched, from, page)
+	o.renew(watched, from, pages)
 	_ = server.Close()
 	<-served
 	if ctx.Err() != nil {
@@ -65,25 +67,37 @@ func (o *observer) export(ctx context.Context, from inspect.Lister, at net.Liste
 	return context.Cause(watched)
 }
 
-// renew watches the group, and renews the page after each look.
-func (o *observer) renew(ctx context.Context, from inspect.Lister, page *metricsPage) {
+// renew watches the group, and renews the pages after each look.
+func (o *observer) renew(ctx context.Context, from inspect.Lister, pages exporterPages) {
 	failing := false
 	for s, err := range inspect.Watch(ctx, from, o.at.group, inspect.WatchOptions{Options: inspect.Options{Now: o.now}}) {
 		o.tellFailing(&failing, err)
-		page.text.Store(new(metricsText(inspect.Figures(o.at.group, s))))
+		figures := inspect.Figures(o.at.group, s)
+		pages.text.body.Store(new(metricsText(figures)))
+		pages.json.body.Store(new(figuresJSON(o.at.group, figures)))
 	}
 }
 
-// A metricsPage has the figures of the last look.
-type metricsPage struct{ text atomic.Pointer[string] } // nil: there was no look yet
+// ExporterPages have the figures of the last look.
+type exporterPages struct{ text, json *figuresPage }
 
-func (p *metricsPage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	text := p.text.Load()
+func newPages() exporterPages {
+	return exporterPages{text: &figuresPage{kind: "text/plain; version=0.0.4; charset=utf-8"}, json: &figuresPage{kind: "application/json"}}
+}
+
+// A figuresPage has the figures of the last look in one format.
+type figuresPage struct {
+	kind string
+	body atomic.Pointer[string] // nil: there was no look yet
+}
+
+func (p *figuresPage) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	text := p.body.Load()
 	if text == nil {
 		http.Error(w, "the first look at the table has not ended", http.StatusServiceUnavailable)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("Content-Type", p.kind)
 	_, _ = io.WriteString(w, *text)
 }
 
@@ -108,6 +122,38 @@ func metricsText(figures []inspect.Figure) string {
 		fmt.Fprintf(&b, "%s{%s} %s\n", name, strings.Join(labels, ","), strconv.FormatFloat(f.Value, 'g', -1, 64))
 	}
 	return b.String()
+}
+
+// figuresJSON returns figures as a JSON object, by the names that they have in Prometheus: a number, or an object by the values
+// of the labels, such as {"shardlease_shards": {"held": 12, …}, …}. All figures have the group, which is in the head.
+func figuresJSON(group string, figures []inspect.Figure) string {
+	all := object{{"group", group}}
+	for _, f := range figures {
+		path := []string{metricName(f)}
+		for _, l := range f.Labels[1:] {
+			path = append(path, l[1])
+		}
+		all = all.with(f.Value, path)
+	}
+	text, err := versioned("figures", all)
+	if err != nil {
+		return "{}" // a number that JSON does not know, which no figure is
+	}
+	return string(text) + "\n"
+}
+
+// with returns o with a value at the end of a path of names. Values of one path stand side by side.
+func (o object) with(value any, path []string) object {
+	if len(path) == 1 {
+		return append(o, entry{path[0], value})
+	}
+	last := len(o) - 1
+	if last < 0 || o[last].name != path[0] {
+		return append(o, entry{path[0], object(nil).with(value, path[1:])})
+	}
+	below, _ := o[last].value.(object)
+	o[last].value = below.with(value, path[1:])
+	return o
 }
 
 // metricName returns the name of a figure in Prometheus.

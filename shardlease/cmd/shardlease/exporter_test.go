@@ -3,14 +3,20 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/shardlease/inspect"
 )
 
 const exported = `
@@ -56,9 +62,21 @@ func TestExporter(t *testing.T) {
 			t.Errorf("%d, without %s:\n%s", code, line, text)
 		}
 	}
+	code, document := fetch(t, address+"/figures.json")
+	var all map[string]any
+	if err := json.Unmarshal([]byte(document), &all); code != http.StatusOK || err != nil || all["group"] != "orders" || all["kind"] != "figures" {
+		t.Errorf("%d, %v: %s", code, err, document)
+	}
+	for path, want := range map[string]any{
+		"shardlease_workers": 1.0, "shardlease_shards.held": 2.0, "shardlease_shards.free": 0.0, "shardlease_group_ends_total.expired": 0.0, "shardlease_warnings.orphaned.error": nil,
+	} {
+		if got := valueAt(all, path); got != want {
+			t.Errorf("%s is %v, want %v: %s", path, got, want, document)
+		}
+	}
 	for _, private := range []string{"shard-0", "host-1", "canary"} {
-		if strings.Contains(text, private) {
-			t.Errorf("the page has a name or a position: %s\n%s", private, text)
+		if strings.Contains(text+document, private) {
+			t.Errorf("a page has a name or a position: %s\n%s", private, text+document)
 		}
 	}
 	if code, _ := fetch(t, address+"/"); code != http.StatusNotFound {
@@ -67,6 +85,53 @@ func TestExporter(t *testing.T) {
 	interrupt()
 	if code := <-ended; code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// valueAt returns the value of a JSON object at a path of names with dots between them, as KEDA reads it; nil: there is none.
+func valueAt(of map[string]any, path string) any {
+	name, rest, deeper := strings.Cut(path, ".")
+	if !deeper {
+		return of[name]
+	}
+	below, _ := of[name].(map[string]any)
+	return valueAt(below, rest)
+}
+
+// TestScalingReadsWhatThereIs: what the triggers of KEDA in docs/metrics.md read, the exporter serves.
+func TestScalingReadsWhatThereIs(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(fixture.Root(t), "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld()
+	w.seeds(t, exported)
+	at := &place{"leases", "orders"}
+	o := &observer{&reader{at: at, tables: w.tables, now: func() time.Time { return w.clock }}, io.Discard, io.Discard}
+	s, err := o.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := inspect.Figures("orders", s)
+	var all map[string]any
+	if err := json.Unmarshal([]byte(figuresJSON("orders", figures)), &all); err != nil {
+		t.Fatal(err)
+	}
+	paths := regexp.MustCompile(`valueLocation: (\S+)`).FindAllStringSubmatch(string(page), -1)
+	for _, path := range paths {
+		if _, is := valueAt(all, path[1]).(float64); !is {
+			t.Errorf("there is no number at %s: %v", path[1], all)
+		}
+	}
+	queries := regexp.MustCompile(`(?m)^ +query: .*?(shardlease_[a-z_]+)\{`).FindAllStringSubmatch(string(page), -1)
+	for _, query := range queries {
+		metric := "| `" + strings.ReplaceAll(strings.TrimSuffix(query[1], "_seconds"), "_", ".") + "` |"
+		if !strings.Contains(string(page), metric) {
+			t.Errorf("no table of the page lists %s", metric)
+		}
+	}
+	if len(paths) == 0 || len(queries) == 0 {
+		t.Errorf("found %d paths and %d queries: the test may have stopped finding them", len(paths), len(queries))
 	}
 }
 
@@ -99,18 +164,18 @@ func TestExporterTellsOfAFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page := new(metricsPage)
+		pages := newPages()
 		expect := func(code int, with, without string) {
 			t.Helper()
 			r := httptest.NewRecorder()
-			page.ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+			pages.text.ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 			if text := r.Body.String(); r.Code != code || !strings.Contains(text, with) || without != "" && strings.Contains(text, without) {
 				t.Errorf("%d, with %q and without %q:\n%s", r.Code, with, without, text)
 			}
 		}
 		expect(http.StatusServiceUnavailable, "", "shardlease_")
 		ended := make(chan struct{})
-		go func() { defer close(ended); o.renew(ctx, from, page) }()
+		go func() { defer close(ended); o.renew(ctx, from, pages) }()
 		synctest.Wait()
 		expect(http.StatusOK, `shardlease_workers{group="orders"} 1`, "status{group=\"orders\"} 3")
 		w.tables.change(func() { w.tables.fault = "reads" })
