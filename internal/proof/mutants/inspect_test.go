@@ -1,6 +1,9 @@
 package mutants
 
-const inInspect = "./shardlease/inspect"
+const (
+	inInspect = "./shardlease/inspect"
+	inEvent   = "./shardlease/event"
+)
 
 // inspectMutants break the rules by which package inspect warns of a fleet.
 func inspectMutants() []mutant {
@@ -71,8 +74,30 @@ func inspectMutants() []mutant {
 			swap(`m.May == 0 || $rest`, `$rest`), inInspect, "TestExcuses"},
 		{"a fleet with wishes is not uneven", "shardlease/inspect.findings.stirs",
 			never("stands"), inInspect, "TestUnevenIsExcused|TestExcuses"},
+		{"who adopts a row has not set it aside", "shardlease/inspect.whoSetAside",
+			without("adopted"), inInspect, "TestAuthorOfAQuarantine"},
+		{"who rewinds a row has not set it aside", "shardlease/inspect.whoSetAside",
+			without("rewound"), inInspect, "TestAuthorOfAQuarantine"},
+		{"figures are rounded", "shardlease/inspect.seconds",
+			swap(`float64(d.Round(time.Millisecond).Milliseconds()) / 1000`, `d.Seconds()`), inInspect, "TestFigures$"},
+		{"a worker has joined when it took its seat", "shardlease/inspect.differ.workers",
+			never("since.after"), inInspect, "TestJoinedWhenTheSeatWasTaken"},
+		{"a clock that is ahead delays no event", "shardlease/inspect.differ.workers",
+			without("since.before"), inInspect, "TestJoinedWhenTheSeatWasTaken"},
+		{"the text of an error has one line", "shardlease/event.oneLine",
+			always("containsany"), inEvent, "TestErrorHasOneLine"},
+		{"the text of an error repeats no cause", "shardlease/event.oneLine",
+			without("containsfunc"), inEvent, "TestErrorHasOneLine"},
+		{"nor one that a later line contains", "shardlease/event.oneLine",
+			swap(`strings.Contains(line, other)`, `false`), inEvent, "TestErrorHasOneLine"},
+		{"the message of a fault that has ended says so", "shardlease/event.Event.Message",
+			never("e.over"), inEvent, "TestMessages"},
+		{"the message of a tenure that ended has its cause", "shardlease/event.Event.Message",
+			never("e.cause != 0"), inEvent, "TestMessages"},
+		{"the message of an event says what has happened", "shardlease.observer.write",
+			swap(`e.Message()`, `e.Kind.String()`), inWorker, "TestErrorText/default"},
 		{"a shard that was quarantined by hand is no error", "shardlease/inspect.findings.quarantined",
-			swap(`level(!byHand)`, `level(true)`), inInspect, "TestWarningsByOwnClock|TestExcuses"},
+			swap(`level(!byHand)`, `level(true || byHand)`), inInspect, "TestWarningsByOwnClock|TestExcuses"},
 		{"only a table that went back was restored", "shardlease/inspect.reading.verify",
 			swap(`errors.Is(_, lease.ErrWentBack)`, `true`), inInspect, "TestLookFails|TestLook|TestExcuses"},
 		{"missed transfers are recovered from the history", "shardlease/inspect.differ.transfers",
