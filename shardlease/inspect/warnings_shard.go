@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -84,7 +85,7 @@ func (f *findings) orphaned(s *Shard) {
 // unlisted reports a shard that was given up because the source lacks it. No bound applies: nobody processes it until a
 // source lists it again.
 func (f *findings) unlisted(s *Shard) {
-	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker processes it%s.", lasting(s.Since)),
+	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker has processed it%s.", cmp.Or(lasting(s.Since), " since")),
 		fmt.Sprintf("If the source is wrong, repair it: a worker then claims the shard. If nothing is left to read, `shardlease remove %s --why \"…\"`.", quoted(s.Name)))
 }
 
