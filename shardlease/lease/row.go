@@ -15,7 +15,8 @@ import (
 )
 
 // A Row is the lease of one shard: its owner, its generation and its checkpoint. Rows are
-// values; a transition returns a new Row and shares nothing that it changes.
+// values; a transition returns a new Row and shares nothing that it changes. Stored values are
+// fields, such as Quarantined; values that follow from several fields are methods, such as [Row.Attempts].
 //
 // Invariant: within one generation the owner never changes.
 //
