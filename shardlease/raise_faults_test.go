@@ -174,7 +174,7 @@ func TestFewRaisesHang(t *testing.T) {
 }
 
 // TestIdleWorkersMoveAShardOnce: a worker without a shard cannot find out whether it could raise a fence. At the start of an
-// outage for all, a shard that waits moves at most once to each of them, and then stays. No move is a failed attempt.
+// outage for all, a lone shard that waits moves at most once to each of them, and then stays. No move is a failed attempt.
 func TestIdleWorkersMoveAShardOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
