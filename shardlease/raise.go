@@ -34,9 +34,9 @@ type Target struct {
 	Name string
 	// Raise raises the fence of name to a generation: from its return on, the system refuses every effect under a lower one. It
 	// changes nothing else, and may be called again for the same generation at any time. ctx has the token of the tenure;
-	// when ctx ends, Raise must return: one lease time after the call, or with the tenure. Until then it keeps its turn of
-	// MaxRaises. A register has
-	// such a method, and fence.Raise makes one of a guard.
+	// when ctx ends, Raise must return: one lease time after the call, or with the tenure. A call that does not return then
+	// gives its turn of MaxRaises to others, unless sixteen such calls hang already. A register has such a method, and
+	// fence.Raise makes one of a guard.
 	//
 	// Nil: there is nothing to raise. The system compares with the lease row itself, or it is closed at the first effect
 	// of the successor only.
@@ -76,6 +76,7 @@ func (c *Config) targets(f *faults) {
 type raising struct {
 	Target
 	turns chan struct{} // has room for as many calls as may run at a time
+	hung  chan struct{} // the same for calls that have not returned when their contexts ended
 	own   chan struct{} // the same for the calls of one tenure: more than one are under way only if some hang
 }
 
@@ -95,7 +96,7 @@ func newRaiser(c Config) (r raiser) {
 	r.ttl = c.TTL
 	for _, t := range c.Targets {
 		r.names = append(r.names, t.Name)
-		of := raising{Target: t, turns: make(chan struct{}, c.MaxRaises)}
+		of := raising{Target: t, turns: make(chan struct{}, c.MaxRaises), hung: make(chan struct{}, mostHung)}
 		switch {
 		case t.Raise == nil:
 		case t.Before:
@@ -197,6 +198,9 @@ func (r *raiser) raiseIn(ctx context.Context, t *Tenure, of raising) bool {
 // errNotRaised is the error of a raise that does not return.
 var errNotRaised = errors.New("no answer for a heartbeat interval")
 
+// mostHung is how many calls to a target may hang without a turn, so that they do not keep the other shards from theirs.
+const mostHung = 16
+
 // firstPause is the pause after the first raise that fails.
 const firstPause = 100 * time.Millisecond
 
@@ -220,8 +224,9 @@ func (r *raiser) untilPasses(ctx context.Context, of raising, f func(context.Con
 }
 
 // attempt calls f when it is its turn, on a goroutine of its own: neither a panic nor a runtime.Goexit nor a call that
-// hangs ends the handler's goroutine. A call that does not return when its context ends keeps its turn, so that few
-// goroutines hang, and those of one tenure keep at most a quarter of the turns; Run waits for it in the end.
+// hangs ends the handler's goroutine. A call that does not return when its context ends leaves its turn to others, and keeps
+// it if too many hang, so that few goroutines do; those of one tenure keep at most a quarter of the turns. Run waits for the
+// call in the end.
 func (r *raiser) attempt(ctx context.Context, of raising, f func(context.Context) error, late func(error)) error {
 	for _, turn := range []chan struct{}{of.own, of.turns} {
 		select {
@@ -231,10 +236,11 @@ func (r *raiser) attempt(ctx context.Context, of raising, f func(context.Context
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.ttl)
-	done := make(chan error, 1)
+	done, place := make(chan error, 1), make(chan chan struct{}, 1)
+	place <- of.turns
 	r.do(func() {
 		err := error(&panicError{}) // the result if f calls runtime.Goexit
-		defer func() { <-of.turns; <-of.own; done <- err; cancel() }()
+		defer func() { <-<-place; <-of.own; done <- err; cancel() }()
 		_, err = guard(func() error { return sound("Raise of target "+of.Name, f(ctx)) })
 	})
 	slow := time.NewTimer(r.ttl / 3)
@@ -250,9 +256,26 @@ func (r *raiser) attempt(ctx context.Context, of raising, f func(context.Context
 			case err := <-done:
 				return err
 			default:
+				of.hangs(place)
 				return cmp.Or(context.Cause(ctx), errNotRaised)
 			}
 		}
+	}
+}
+
+// hangs gives back the turn of a call that has not returned, if not too many hang. place has where the call is counted.
+func (of raising) hangs(place chan chan struct{}) {
+	select {
+	case of.hung <- struct{}{}:
+	default:
+		return
+	}
+	select {
+	case at := <-place:
+		<-at
+		place <- of.hung
+	default: // it has returned by now
+		<-of.hung
 	}
 }
 

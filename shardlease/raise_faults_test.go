@@ -114,33 +114,93 @@ func TestHungRaisesStarveNobody(t *testing.T) {
 }
 
 // TestHungRaiseLeavesTurns: the raise of one shard hangs, whatever its context does, and is repeated. Other shards get their
-// turns.
+// turns, at the latest after a lease time: then the context of a raise ends.
 func TestHungRaiseLeavesTurns(t *testing.T) {
+	for _, most := range []int{1, 16} {
+		subtest(t, fmt.Sprint(most, " at a time"), func(t *testing.T) {
+			s := newStage(t, 9)
+			k := newSink(50 * time.Millisecond)
+			end := make(chan struct{})
+			s.rescue = func() { close(end) }
+			enter := func(name string) *actor {
+				config := k.of(name, shardlease.Config{Handoff: rebalance.Eager, MaxRaises: most})
+				fine := config.Targets[0].Raise
+				config.Targets[0].Raise = func(ctx context.Context, name string, generation int64) error {
+					if name == "shard-00" {
+						<-end
+					}
+					return fine(ctx, name, generation)
+				}
+				return s.enter(name, config, plodding)
+			}
+			enter("a")
+			s.within(ttl+beat, "a runs all others", func() bool { return s.running()["a"] == 8 })
+			enter("b")
+			time.Sleep(10 * time.Minute)
+			with, other := "a", "b"
+			if s.row("shard-00").Owner.Name == "b" {
+				with, other = other, with
+			}
+			s.actor(other).die()
+			s.within(time.Minute, with+" runs all others", func() bool { return s.running()[with] == 8 })
+		})
+	}
+}
+
+// TestFewRaisesHang: raises that hang, whatever their contexts do, are no more than MaxRaises and sixteen at a time.
+func TestFewRaisesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStage(t, 9)
-		k := newSink(50 * time.Millisecond)
+		s := newStage(t, 60)
 		end := make(chan struct{})
 		s.rescue = func() { close(end) }
-		enter := func(name string) *actor {
-			config := k.of(name, shardlease.Config{Handoff: rebalance.Eager})
-			fine := config.Targets[0].Raise
-			config.Targets[0].Raise = func(ctx context.Context, name string, generation int64) error {
-				if name == "shard-00" {
-					<-end
-				}
-				return fine(ctx, name, generation)
+		var mu sync.Mutex
+		hang := 0
+		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, MaxRaises: 2, Targets: []shardlease.Target{{
+			Name: "db", Raise: func(context.Context, string, int64) error {
+				mu.Lock()
+				hang++
+				mu.Unlock()
+				<-end
+				return errSinkDown
+			},
+		}}}, nil)
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if n := a.Status().Unraised; hang != 2+16 || n != 60 {
+			t.Errorf("%d raises hang, and %d tenures wait", hang, n)
+		}
+	})
+}
+
+// TestIdleWorkersMoveAShardOnce: a worker without a shard cannot find out whether it could raise a fence. At the start of an
+// outage for all, a lone shard that waits moves at most once to each of them, and then stays. No move is a failed attempt.
+func TestIdleWorkersMoveAShardOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newSink(50 * time.Millisecond)
+		s := newStage(t, 1)
+		k.set("*", true)
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}), plodding)
+		}
+		time.Sleep(10 * time.Second) // a worker has it, and cannot raise its fence
+		holders := map[string]bool{}
+		for range int(time.Hour / beat) {
+			time.Sleep(beat)
+			if owner := s.row("shard-00").Owner.Name; owner != "" {
+				holders[owner] = true
 			}
-			return s.enter(name, config, plodding)
 		}
-		enter("a")
-		enter("b")
-		time.Sleep(10 * time.Minute)
-		with, other := "a", "b"
-		if s.row("shard-00").Owner.Name == "b" {
-			with, other = other, with
+		ended := 0
+		for _, name := range names {
+			ended += len(s.actor(name).of(event.Ended))
 		}
-		s.actor(other).die()
-		s.within(time.Minute, with+" runs all others", func() bool { return s.running()[with] == 8 })
+		if row := s.row("shard-00"); ended > len(names)-1 || row.Attempts() != 0 || row.Quarantined {
+			t.Errorf("%d tenures have ended under %v: %+v", ended, holders, row)
+		}
+		k.set("*", false)
+		s.within(beat+time.Second, "it runs", func() bool { return len(s.running()) == 1 })
 	})
 }
 

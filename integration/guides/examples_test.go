@@ -21,7 +21,7 @@ var onDynamoDB = map[string][]string{
 	"lock":           {"TestPausedLockIsReplaced", "TestHeld", "TestLostLease", "TestKilledLock", "TestLocksThatOnlyAskReplaceTheDead"},
 }
 
-// TestExamplesOnDynamoDB runs these tests on a DynamoDB Local. A single go test builds the examples of the root module side by
+// TestExamplesOnDynamoDB runs these tests on a DynamoDB Local, and those of the outbox on PostgreSQL if there is one. A single go test builds the examples of the root module side by
 // side.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	local.Beside(t)
@@ -29,6 +29,9 @@ func TestExamplesOnDynamoDB(t *testing.T) {
 	args, names := []string{}, []string{}
 	for example, tests := range onDynamoDB {
 		if _, err := os.Stat(filepath.Join("../../examples", example, "go.mod")); err == nil {
+			if example == "sinks/outbox" && os.Getenv("SHARDLEASE_POSTGRES") != "" {
+				tests = append(tests[:len(tests):len(tests)], "TestOutboxInPostgreSQL", "TestRelayOnPostgreSQL")
+			}
 			testExamples(t, filepath.Join("../../examples", example), endpoint, []string{"."}, tests) // a module of its own
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -39,14 +40,15 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fencehttp"
 	"github.com/shardlease/shardlease-go/shardlease/fences3"
 	"github.com/shardlease/shardlease-go/shardlease/fencesql"
+	_ "modernc.org/sqlite"
 )
 
 // Package internal/proof/zombie plays the same story in fake time. Here the owner of an idle shard is a process that SIGSTOP
 // freezes before its effect, and its successor another process. The lease rows are in DynamoDB Local.
 
 // TestLateEffectOfAFrozenProcess: a process is frozen, another takes its idle shard over and writes nothing, and many lease
-// times later the first one continues and writes. A register in DynamoDB, PostgreSQL, an object in S3 and a service over HTTP
-// refuse that effect if their fences were raised at the takeover. Otherwise all accept it.
+// times later the first one continues and writes. A register in DynamoDB, PostgreSQL, SQLite, an object in S3 and services over
+// HTTP and gRPC refuse that effect if their fences were raised at the takeover. Otherwise all accept it.
 func TestLateEffectOfAFrozenProcess(t *testing.T) {
 	beside(t)
 	for _, raised := range []bool{true, false} {
@@ -54,7 +56,8 @@ func TestLateEffectOfAFrozenProcess(t *testing.T) {
 			t.Parallel()
 			at := zombieOrders{
 				Endpoint: local.Endpoint(t), Table: local.Table(t), Raise: raised,
-				S3: serve(t, gofakes3.New(s3mem.New()).Server()), HTTP: serve(t, zombie.Service()), Postgres: database(t),
+				S3: serve(t, gofakes3.New(s3mem.New()).Server()), HTTP: serve(t, zombie.Service()), GRPC: serveGRPC(t),
+				Postgres: database(t), SQLite: file(t),
 			}
 			if _, err := at.client().CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")}); err != nil {
 				t.Fatal(err)
@@ -80,7 +83,7 @@ func TestLateEffectOfAFrozenProcess(t *testing.T) {
 			if raised {
 				want = refused
 			}
-			if len(late) < 3 {
+			if len(late) < 5 {
 				t.Errorf("a has written to %v only", slices.Sorted(maps.Keys(late)))
 			}
 			for sink, outcome := range late {
@@ -105,7 +108,8 @@ const zombieEnv = "SHARDLEASE_PROCESS_ZOMBIE"
 type zombieOrders struct {
 	Name, Endpoint, Table string
 	Postgres              string // empty: there is none
-	S3, HTTP              string
+	SQLite                string
+	S3, HTTP, GRPC        string
 	Raise                 bool
 }
 
@@ -264,18 +268,25 @@ func (o zombieOrders) sinks(store *dynamostore.Store) (map[string]zombie.Sink, e
 		"S3":       registered(&fences3.Register{Client: o.client(), Bucket: "bucket", Prefix: "fences/"}),
 		"HTTP":     zombie.OverHTTP(&http.Client{Transport: &fencehttp.Transport{}}, o.HTTP),
 	}
-	if o.Postgres == "" {
-		return all, nil
+	var errs [3]error
+	all["gRPC"], errs[0] = overGRPC(o.GRPC)
+	all["SQLite"], errs[1] = inSQL("sqlite", o.SQLite)
+	if o.Postgres != "" {
+		all["PostgreSQL"], errs[2] = inSQL("postgres", o.Postgres)
 	}
-	db, err := sql.Open("postgres", o.Postgres)
+	return all, errors.Join(errs[:]...)
+}
+
+// inSQL returns the sink in a database that prepare has made.
+func inSQL(driver, address string) (zombie.Sink, error) {
+	db, err := sql.Open(driver, address)
 	guard := fencesql.Guard{DB: db}
-	all["PostgreSQL"] = zombie.Sink{Raise: fence.Raise(guard), Write: func(ctx context.Context, text string) error {
+	return zombie.Sink{Raise: fence.Raise(guard), Write: func(ctx context.Context, text string) error {
 		return fence.Do(ctx, guard, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "INSERT INTO lines VALUES ($1)", text)
 			return err
 		})
-	}}
-	return all, err
+	}}, err
 }
 
 // client returns a client of S3.
@@ -307,20 +318,36 @@ func database(t *testing.T) string {
 	}
 	name := "zombie_" + strings.ToLower(rand.Text())
 	own := strings.Replace(url, "/postgres?", "/"+name+"?", 1)
-	do := func(url string, statements ...string) {
-		db, err := sql.Open("postgres", url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		for _, statement := range statements {
-			if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
-				t.Error(err)
-			}
+	do(t, "postgres", url, "CREATE DATABASE "+name)
+	t.Cleanup(func() { do(t, "postgres", url, "DROP DATABASE "+name+" WITH (FORCE)") })
+	prepare(t, "postgres", own)
+	return own
+}
+
+// file makes a database in a file, which the processes open at the same time, and returns its address. A process that finds
+// the file locked waits.
+func file(t *testing.T) string {
+	t.Helper()
+	address := "file:" + filepath.Join(t.TempDir(), "lines.db") + "?_pragma=busy_timeout(10000)&_pragma=synchronous(off)"
+	prepare(t, "sqlite", address)
+	return address
+}
+
+// prepare creates the tables of inSQL.
+func prepare(t *testing.T, driver, address string) {
+	do(t, driver, address, fencesql.Schema, "CREATE TABLE lines (text TEXT NOT NULL)")
+}
+
+func do(t *testing.T, driver, address string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open(driver, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+			t.Error(err)
 		}
 	}
-	do(url, "CREATE DATABASE "+name)
-	t.Cleanup(func() { do(url, "DROP DATABASE "+name+" WITH (FORCE)") })
-	do(own, fencesql.Schema, "CREATE TABLE lines (text TEXT NOT NULL)")
-	return own
 }

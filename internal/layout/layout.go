@@ -73,7 +73,8 @@ func (l *Layout) giver(declining int, shard string) int {
 	return rebalance.Nobody
 }
 
-// staff adds the workers to View. An unwell worker that asks for a trial may have one shard.
+// staff adds the workers to View. An unwell worker that asks for a trial may have one shard, unless there are well workers for
+// all: then the trial would only keep a shard from one of them.
 func (l *Layout) staff() {
 	held := make([]int, len(l.in.Seats))
 	for _, s := range l.View.Shards {
@@ -81,7 +82,8 @@ func (l *Layout) staff() {
 			held[s.Owner]++
 		}
 	}
-	for i, s := range l.in.Seats {
+	fit := 0
+	for _, s := range l.in.Seats {
 		if s.Incarnation == l.in.Me.Incarnation {
 			s.MaxShards = l.in.Me.MaxShards // known even if nobody can read its seat
 		}
@@ -92,11 +94,17 @@ func (l *Layout) staff() {
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
 			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: mute || l.in.Wants(lease.WishCordon, s.Name), Unwell: s.Health.Unwell != "",
 		}
-		if w.Unwell && s.Health.Trial && held[i] == 0 {
+		if !w.Leaving && !w.Cordoned && !w.Unwell {
+			fit++
+		}
+		l.View.Workers = append(l.View.Workers, w)
+	}
+	for i, s := range l.in.Seats {
+		w := &l.View.Workers[i]
+		if w.Unwell && s.Health.Trial && held[i] == 0 && fit < len(l.View.Shards) {
 			w.Limit, w.Unwell = 1, false
 		}
 		l.anyFit = l.anyFit || !w.Leaving && !w.Cordoned && !w.Unwell
-		l.View.Workers = append(l.View.Workers, w)
 	}
 	// If no worker may get shards, drained workers keep what they have.
 	for i := range l.View.Workers {

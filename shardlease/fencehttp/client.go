@@ -63,7 +63,9 @@ func fieldsOf(r *http.Request) (map[string]string, error) {
 }
 
 // Raise returns a function that raises the fence of a service, for a shardlease.Target: it sends a POST without a body to
-// an address of the service where a [Handler] without Effect runs. The client needs a [Transport].
+// an address of the service where a [Handler] without Effect runs. The client needs a [Transport]. The fence is raised if
+// the answer is a 204, which such a Handler sends when the guard's step is complete, and only then: a login page or a proxy
+// would answer 200.
 func Raise(client *http.Client, url string) func(ctx context.Context, shard string, generation int64) error {
 	return func(ctx context.Context, shard string, generation int64) error {
 		t, ok := fence.FromContext(ctx)
@@ -79,8 +81,17 @@ func Raise(client *http.Client, url string) func(ctx context.Context, shard stri
 		if err != nil {
 			return err
 		}
-		return errors.Join(Check(response), response.Body.Close())
+		return errors.Join(raised(response), response.Body.Close())
 	}
+}
+
+// raised returns nil if a response says that a fence is raised.
+func raised(r *http.Response) error {
+	if err := Check(r); err != nil || r.StatusCode == http.StatusNoContent {
+		return err
+	}
+	return fmt.Errorf("the server answered %d %s to a raise, and not 204: only a Handler without Effect raises a fence, "+
+		"and nothing else", r.StatusCode, http.StatusText(r.StatusCode))
 }
 
 // mostProblem is how much of a response Check reads.

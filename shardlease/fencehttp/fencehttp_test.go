@@ -172,7 +172,9 @@ func reports(register *memstore.Register, pause func()) http.Handler {
 		}
 		if err != nil {
 			fencehttp.Error(w, r, err)
+			return
 		}
+		w.WriteHeader(http.StatusNoContent) // Raise takes no other answer for a success
 	}))
 }
 

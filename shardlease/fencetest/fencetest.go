@@ -114,6 +114,7 @@ func Play(t testing.TB, open func(t *T) Sink) {
 		{"a paused writer", (*stage).pausedWriters},
 		{"a crowd of writers", (*stage).crowd},
 		{"an idle successor", (*stage).idleSuccessor},
+		{"a paused Raise", (*stage).pausedRaises},
 	})
 }
 

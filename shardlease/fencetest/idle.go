@@ -51,7 +51,7 @@ func (s *stage) idles(writes bool) error {
 		return errSilent(old.Generation, next.Generation)
 	}
 	if s.sink.Raise != nil {
-		if err := sh.raise(old); err == nil {
+		if err := sh.raise(old, nil); err == nil {
 			return fmt.Errorf("function Raise reported success for generation %d after %d: it must return an error, and not lower the fence",
 				old.Generation, next.Generation)
 		}
@@ -82,13 +82,16 @@ func errIdle(writes, raised bool, old, next Fence) error {
 		&story, next.Generation, next.Owner)
 }
 
-// raise raises the fence, if the sink can.
-func (s *shard) raise(f Fence) error {
+// raise raises the fence, if the sink can. If g is not nil, it may stop the call.
+func (s *shard) raise(f Fence, g *gate) error {
 	if s.sink.Raise == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), callTime)
 	defer cancel()
+	if g != nil {
+		ctx = g.over(ctx)
+	}
 	return s.sink.Raise(ctx, f)
 }
 
@@ -96,7 +99,7 @@ func (s *shard) raise(f Fence) error {
 func (s *shard) raises(f Fence) error {
 	before, err := s.effects()
 	if err == nil {
-		err = s.raise(f)
+		err = s.raise(f, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("function Raise: %w", err)

@@ -173,7 +173,7 @@ func (s *stage) through(g *gate, send func() error) error {
 	return send()
 }
 
-// A reply is the result of an Apply that runs in a goroutine.
+// A reply is the result of a call that runs in a goroutine.
 type reply chan error
 
 // start starts the writer that is stopped. It returns when the writer is stopped, or has returned.
@@ -182,20 +182,26 @@ func (p *pair) start(g *gate) (reply, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
+	done, reached := p.stopIn(g, func() error { return p.send(f, effect, g) })
+	return done, reached, nil
+}
+
+// stopIn makes a call that the gate stops. It returns when the call is stopped, or has returned.
+func (s *stage) stopIn(g *gate, call func() error) (reply, bool) {
 	done := make(reply, 1)
-	p.t.gates.now.Store(g)
-	go func() { done <- p.send(f, effect, g) }()
-	defer p.t.gates.now.Store(nil)
+	s.t.gates.now.Store(g)
+	go func() { done <- call() }()
+	defer s.t.gates.now.Store(nil)
 	select {
 	case <-g.reached:
-		p.stopped++
+		s.stopped++
 		if g.stoppedByPause() {
-			p.paused++
+			s.paused++
 		}
-		return done, true, nil
+		return done, true
 	case err := <-done:
 		done <- err
-		return done, false, nil
+		return done, false
 	}
 }
 
@@ -262,11 +268,16 @@ func (p *pair) oldWrites(g *gate, stopped reply, took time.Duration) error {
 	return cmp.Or(p.insist(p.successor, p.nextEffect, errNext), p.settled(errOld))
 }
 
-// beside lets the other writer write while one is stopped. returned is false if the other writer does
-// not return, because it waits for the stopped writer.
+// beside lets the other writer write while one is stopped.
 func (p *pair) beside(f Fence, effect string, took time.Duration) (done reply, returned bool, err error) {
+	return meanwhile(took, func() error { return p.send(f, effect, nil) })
+}
+
+// meanwhile makes a call while another one is stopped. returned is false if the call does not return, because it waits for
+// the stopped one.
+func meanwhile(took time.Duration, call func() error) (done reply, returned bool, err error) {
 	done = make(reply, 1)
-	go func() { done <- p.send(f, effect, nil) }()
+	go func() { done <- call() }()
 	patience := time.NewTimer(min(max(10*took, leastPatience), mostPatience))
 	defer patience.Stop()
 	select {

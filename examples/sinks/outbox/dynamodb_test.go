@@ -17,6 +17,7 @@ import (
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/dynamostore"
 	"github.com/shardlease/shardlease-go/shardlease"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // onDynamoDB returns an empty outbox on a DynamoDB Local, or skips the test. TestExamplesOnDynamoDB in integration starts
@@ -159,13 +160,20 @@ func TestRelayOnDynamoDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkKilled(t, b.leases, b)
+}
+
+// checkKilled kills a relay of the 12 effects of shard-0 in real time, when it has sent the fifth, and judges what the targets
+// have got.
+func checkKilled(t *testing.T, store lease.Store, b box) {
+	t.Helper()
 	staged, err := b.unsent(t.Context(), "shard-0", mostEffects)
 	if err != nil || len(staged) != 12 {
 		t.Fatal(len(staged), err)
 	}
 	k := newTargets(time.Hour)
 	p := play{
-		store: b.leases, shards: []string{"shard-0"}, ttl: time.Second, mishap: mishap{step: "sent", nth: 5},
+		store: store, shards: []string{"shard-0"}, ttl: time.Second, mishap: mishap{step: "sent", nth: 5},
 		relay: relay{box: b, targets: k.all(), batch: 3, idle: 50 * time.Millisecond, patience: time.Minute, log: slog.New(slog.DiscardHandler)},
 	}
 	if err := p.run(t.Context()); err != nil {

@@ -81,34 +81,39 @@ func nothingElse(context.Context, *sql.Tx) error { return nil }
 func TestStagedEffectsAreFenced(t *testing.T) {
 	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 		file := "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_pragma=synchronous(off)"
-		b, err := open(t.Context(), file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = b.db.Close() })
-		return fencetest.Sink{
-			Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
-				return b.put(ctx, holdOf(f.Shard, f.Generation), string(effect))
-			},
-			Raise: func(ctx context.Context, f fencetest.Fence) error {
-				return b.raise()[0].Raise(fence.NewContext(ctx, fence.Token{Group: "sinks"}), f.Shard, f.Generation)
-			},
-			Effects: func(ctx context.Context, shard string) (bodies [][]byte, _ error) {
-				effects, err := b.unsent(ctx, shard, 1000)
-				for _, e := range effects {
-					bodies = append(bodies, []byte(e.body))
-				}
-				return bodies, err
-			},
-			Restart: func(ctx context.Context) (err error) {
-				if err = b.db.Close(); err == nil {
-					b, err = open(ctx, file)
-				}
-				return err
-			},
-			Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
-		}
+		return stages(t, func(ctx context.Context) (sqlBox, error) { return open(ctx, file) })
 	})
+}
+
+// stages returns the sink of an outbox.
+func stages(t *fencetest.T, open func(context.Context) (sqlBox, error)) fencetest.Sink {
+	b, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.db.Close() })
+	return fencetest.Sink{
+		Apply: func(ctx context.Context, f fencetest.Fence, effect []byte) error {
+			return b.put(ctx, holdOf(f.Shard, f.Generation), string(effect))
+		},
+		Raise: func(ctx context.Context, f fencetest.Fence) error {
+			return b.raise()[0].Raise(fence.NewContext(ctx, fence.Token{Group: "sinks"}), f.Shard, f.Generation)
+		},
+		Effects: func(ctx context.Context, shard string) (bodies [][]byte, _ error) {
+			effects, err := b.unsent(ctx, shard, 1000)
+			for _, e := range effects {
+				bodies = append(bodies, []byte(e.body))
+			}
+			return bodies, err
+		},
+		Restart: func(ctx context.Context) (err error) {
+			if err = b.db.Close(); err == nil {
+				b, err = open(ctx)
+			}
+			return err
+		},
+		Refusal: func(err error) bool { return errors.Is(err, checkpoint.ErrStale) },
+	}
 }
 
 // TestLateEffectIsNotStaged: the late effect of a worker that was cut off is not staged, although its successor has staged

@@ -182,14 +182,17 @@ func checkSilence(t *testing.T, silence func(context.Context) error) {
 		t.Errorf("the row: %+v, %v", row, err)
 	}
 	ended := f.of(event.Ended, "shard-0")
-	if len(ended) < 5 || ended[0].Transfer.Note != "mail does not answer" || !strings.Contains(log.String(), errNoAnswer.Error()) {
-		t.Errorf("reported: %v; the log: %s", ended, log.String())
+	if len(ended) < 5 || ended[0].Transfer.Note != "mail does not answer" {
+		t.Errorf("reported: %v", ended)
 	}
 	if n := len(f.of(event.Started, "shard-0")); n > 35 {
 		t.Errorf("%d tenures in half an hour", n)
 	}
 	time.Sleep(37 * time.Minute) // the longest rest, and a minute for the attempt that was under way
 	leave()
+	if !strings.Contains(log.String(), errNoAnswer.Error()) { // nobody writes it any more
+		t.Errorf("the log: %s", log.String())
+	}
 	for of, got := range map[string][]effect{"mail": k.mail.all(), "queue": k.queue.all(), "stream": k.stream.all()} {
 		if v := judge(only(staged, of), got); v != (verdict{}) {
 			t.Errorf("%s: %+v", of, v)
