@@ -75,19 +75,25 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestReturnedToItsGiver: a shard that its worker declines goes back to the worker that should have given it.
+// TestReturnedToItsGiver: a shard that its worker declines goes back to the worker that should have given it; while moves are
+// paused, also if it is pinned to a third.
 func TestReturnedToItsGiver(t *testing.T) {
 	declines := lease.Says{News: []lease.News{{Kind: lease.NewsDeclined, Shard: "s"}}}
-	l := New(Input{
-		Seats: []lease.Seat{{Incarnation: "a", Name: "a", TTL: 1}, {Incarnation: "b", Name: "b", TTL: 1, Says: declines}},
-		Targets: []lease.Target{
-			{Incarnation: "a", Give: []lease.Give{{Shard: "s", To: "b"}}},
-			{Incarnation: "b", Hold: []lease.Assigned{{Shard: "s"}}},
-		},
-		Still: true, Shards: []rebalance.Place{{Name: "s", Owner: 1, Tie: rebalance.Tie("s")}},
-	})
-	if !l.Settle([]int{0}) || l.To[0] != 0 || l.Before(0) != 1 || l.Cause(0).Why != rebalance.Returned {
-		t.Errorf("from %d to %d because of %v", l.Before(0), l.To[0], l.Cause(0).Why)
+	for _, wishes := range [][]lease.Wish{nil, {{Kind: lease.WishPause}, {Kind: lease.WishPin, Subject: "s", To: "c", By: "cid"}}} {
+		l := New(Input{
+			Seats:  []lease.Seat{{Incarnation: "a", Name: "a", TTL: 1}, {Incarnation: "b", Name: "b", TTL: 1, Says: declines}, {Incarnation: "c", Name: "c", TTL: 1}},
+			Wishes: wishes,
+			Targets: []lease.Target{
+				{Incarnation: "a", Give: []lease.Give{{Shard: "s", To: "b"}}},
+				{Incarnation: "b", Hold: []lease.Assigned{{Shard: "s"}}},
+			},
+			Still: true, Shards: []rebalance.Place{{Name: "s", Owner: 1, Tie: rebalance.Tie("s")}},
+		})
+		for !l.Settle(rebalance.Even{}.Plan(l.View)) {
+		}
+		if l.To[0] != 0 || l.Before(0) != 1 || l.Cause(0).Why != rebalance.Returned {
+			t.Errorf("with the wishes %v: from %d to %d because of %v", wishes, l.Before(0), l.To[0], l.Cause(0).Why)
+		}
 	}
 }
 
