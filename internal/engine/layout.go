@@ -222,7 +222,9 @@ func (l *assignment) causes() func(i int) lease.MoveCause {
 		if why.Why == 0 || layout.Outlasts(was.Why, why.Why) {
 			why = was
 		}
-		why.Shards = []string{name}
+		if why.Why != 0 {
+			why.Shards = []string{name}
+		}
 		return why
 	}
 }

@@ -181,6 +181,32 @@ func TestTransferKnowsItsCause(t *testing.T) {
 	}
 }
 
+// TestBytesOfACause: docs/table.md says how many bytes a cause has in a page and in a row.
+func TestBytesOfACause(t *testing.T) {
+	page := newTarget(shards("shardId-%012d", lease.MaxPage, 1))
+	page.Revision = 3559528142471170
+	before := lease.Encode(page).Size()
+	page.Because(lease.MoveCause{Why: rebalance.Balance, Shards: []string{"shardId-000000000057"}})
+	if n := lease.Encode(page).Size() - before; n != 23+len("57-a")+len("\nb") {
+		t.Errorf("one move has %d bytes in a page", n)
+	}
+	for _, a := range page.Hold {
+		page.Because(lease.MoveCause{Why: rebalance.Balance, Shards: []string{a.Shard}})
+	}
+	if n := lease.Encode(page).Size() - before; n != 23+len("300a")+len("\nb") {
+		t.Errorf("300 moves have %d bytes in a page", n)
+	}
+	size := func(r lease.Row) int { return lease.Encode(r).Size() }
+	with, without := moved(t, lease.MoveCause{Why: rebalance.Balance}), moved(t, lease.MoveCause{})
+	if n := size(with) - size(without); n != len("\t\t=b") {
+		t.Errorf("a cause has %d bytes in a row", n)
+	}
+	later := func(r lease.Row) lease.Row { return next(t)(protocol.Recover(r, owner("c"), stamp())) }
+	if n := size(later(with)) - size(later(without)); n != len("\t\t=b") {
+		t.Errorf("a cause has %d bytes in the history", n)
+	}
+}
+
 // TestCauseInTheNote: the packed form of each note is read back, also of one that looks like a cause. No packed note is
 // longer than an earlier version of the library reads.
 func TestCauseInTheNote(t *testing.T) {
