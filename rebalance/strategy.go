@@ -2,19 +2,29 @@ package rebalance
 
 import "time"
 
-// Why is the reason of a planned move.
+// Why is the cause of a planned move. A move that has several causes has the strongest: Leaving, then Pinned, Ordered,
+// Returned, Drained, and last Balance. A cordon moves nothing. The zero Why is unknown: an earlier version of the library
+// planned the move.
 type Why uint8
 
 const (
-	Balance Why = iota + 1 // the move makes the load even
-	Leaving                // the owner is shutting down
+	Balance  Why = iota + 1 // the planner decided so, for example to make the load even
+	Leaving                 // the owner is shutting down
+	Drained                 // an operator drains the owner
+	Pinned                  // an operator has pinned the shard to the successor
+	Ordered                 // an operator has ordered this one move
+	Returned                // the worker to which the plan had assigned the shard declines it
 )
 
+// String returns the cause as one word; an operator's is the name of the command.
 func (w Why) String() string {
-	if w == Leaving {
-		return "leaving"
+	names := [...]string{
+		Balance: "balance", Leaving: "leaving", Drained: "drain", Pinned: "pin", Ordered: "move", Returned: "return",
 	}
-	return "balance"
+	if w == 0 || int(w) >= len(names) {
+		return "unknown"
+	}
+	return names[w]
 }
 
 // A Handoff is a strategy: it chooses the terms of one move of one shard. The successor calls its

@@ -37,7 +37,7 @@ const (
 	Errors               = "errors"
 	FailedBy             = "failedBy"  // packed by AddFailed
 	LastError            = "lastError" // generation, text; a space between
-	Last                 = "transfer"  // reason, from, by, at, write id, did, task, note; tabs between
+	Last                 = "transfer"  // reason, from, by, at, write id, did, task, note (PackNote); tabs between
 	Past                 = "transfers" // packed by AddTransfer
 
 	Beat      = "beat"
@@ -71,8 +71,9 @@ const (
 
 	Revision = "revision" // of seats too
 	Pages    = "pages"
-	Hold     = "hold" // packed names
-	Give     = "give" // packed names and successors
+	Hold     = "hold"   // packed names
+	Give     = "give"   // packed names and successors
+	Causes   = "causes" // revision, runs of letters; tabs between; then a line for each cause: letter, note; tabs between
 
 	Open     = "open"
 	Inputs   = "inputs"

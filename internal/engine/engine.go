@@ -277,10 +277,17 @@ func (e *Engine) loseSeat(cause event.Cause, err error) {
 // tend does what is due for one shard.
 func (e *Engine) tend(s *shard) { e.common.tend(e, &e.seat, s) }
 
-// fill adds whether this worker's source has ceased to list a shard that it holds, and how long a move may overlap.
+// fill adds whether this worker's source has ceased to list a shard that it holds, how long a move may overlap, and why the
+// plan moves the shard.
 func (e *Engine) fill(s *shard, w *self) {
 	w.handOver = e.reads.handOver()
 	w.unlisted = s.t != nil && s.t.unlisted(&e.turn, s.name, &e.feed)
+	if s.aim.why == 0 {
+		return
+	}
+	if w.cause = e.follow.target.CauseOf(s.name); w.cause.Why != s.aim.why { // a later target does not name the move
+		w.cause = lease.MoveCause{Why: s.aim.why}
+	}
 }
 
 // blame draws the conclusion from a handler's failure. While this worker rests it declines what it

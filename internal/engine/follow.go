@@ -178,6 +178,12 @@ func (l *shards) follow(
 	for _, s := range l.all { // both are sorted
 		mine := at < len(hold) && hold[at].Shard == s.name
 		s.aim.sure, s.aim.mine, s.aim.given, s.aim.others = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine, false
+		if !s.aim.given {
+			s.aim.why = 0
+		}
+		if mine && s.t == nil {
+			s.aim.why = target.CauseOf(s.name).Why
+		}
 		if !mine {
 			continue
 		}
@@ -202,7 +208,7 @@ func (l *shards) follow(
 			s.get(t)
 			doubted = doubted || s.t != nil
 		default:
-			s.aim.given = true
+			s.aim.given, s.aim.why = true, target.CauseOf(give.Shard).Why
 		}
 	}
 	return doubted

@@ -35,7 +35,8 @@ import (
 type giving struct {
 	to     lease.Owner
 	terms  rebalance.Terms
-	wanted bool // the last read of the successor's seat still had the request
+	cause  lease.MoveCause // why the plan moves the shard, as far as this worker knows
+	wanted bool            // the last read of the successor's seat still had the request
 }
 
 // An offer is the offer that the row has, as this worker last read it, and since when. It may be to another worker
@@ -84,6 +85,16 @@ func (of *tenure) wantedBy(t *turn, to lease.Owner, terms rebalance.Terms, gone 
 			terms.Drain = min(terms.Drain, t.cfg.Drain) // how long an offer stands is for its maker to limit
 		}
 		of.give = &giving{to: to, terms: terms, wanted: true}
+	}
+}
+
+// learn notes why the plan moves the shard. A worker that shuts down needs no plan to know that.
+func (g *giving) learn(w self) {
+	switch {
+	case w.leaving:
+		g.cause = lease.MoveCause{Why: rebalance.Leaving}
+	case w.cause.Why != 0 && (w.cause.Note != "" || w.cause.Why != g.cause.Why): // a later target may have lost the note
+		g.cause = w.cause
 	}
 }
 
@@ -261,7 +272,7 @@ func (of *tenure) giveUp(t *turn, r *row) {
 			end.Reason = lease.ReasonHandoff
 		}
 		end.Mode = of.give.terms.Mode
-		wr, err := protocol.Yield(at, of.hold(t, r), of.give.to, end, t.stamp())
+		wr, err := protocol.Because(of.give.cause)(protocol.Yield(at, of.hold(t, r), of.give.to, end, t.stamp()))
 		of.sendMark(t, r, givingUp, wr, err)
 		return
 	}

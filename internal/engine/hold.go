@@ -148,7 +148,7 @@ func (s *shard) start(t *turn) {
 		asked = s.ask.terms
 	}
 	s.callOff(t, s.mine())
-	s.running = hold.Generation
+	s.running, s.aim.why = hold.Generation, 0
 	caller, within := uint64(0), limits{t.cfg.StallAfter, t.cfg.MaxAttempts}
 	if s.want != nil {
 		caller, within, s.want = s.want.id, s.want.limits, nil
@@ -167,7 +167,7 @@ func (s *shard) start(t *turn) {
 		Transfer: at.Last,
 		Event: event.Event{
 			Kind: event.Started, Shard: s.name, Generation: hold.Generation, Reason: at.Last.Reason, Peer: at.Last.From,
-			Transfer: at.Last, Terms: asked, Attempt: int(at.Attempts()),
+			Transfer: at.Last, Terms: asked, Why: at.Last.Why, Attempt: int(at.Attempts()),
 		},
 	})
 }
@@ -195,7 +195,7 @@ func (of *tenure) end(t *turn, r *row, cause event.Cause, err error) {
 		ended.Peer, ended.Reason, ended.Transfer = at.Owner.Name, at.Last.Reason, at.Last
 		next := firstAfter(at, of.generation)
 		if ended.Next = next.Generation; next.Mode != 0 {
-			ended.Terms = of.give.agreed()
+			ended.Terms, ended.Why = of.give.agreed(), next.Why
 		}
 	}
 	if of.wind.draining {
@@ -341,7 +341,7 @@ func (of *tenure) drain(t *turn, r *row, cause event.Cause) {
 		ev.Peer = wind.move.To
 	}
 	if of.give != nil {
-		ev.Peer, ev.Terms = of.give.to.Name, of.give.terms
+		ev.Peer, ev.Terms, ev.Why = of.give.to.Name, of.give.terms, of.give.cause.Why
 	}
 	t.report(ev)
 }
@@ -411,6 +411,9 @@ func (of *tenure) commitsLate(t *turn) bool {
 // serve makes the next write of a holder, if one is due and none is open. The order of the cases is their priority.
 func (of *tenure) serve(t *turn, r *row, w self) {
 	at := r.copy.Row()
+	if of.give != nil {
+		of.give.learn(w)
+	}
 	switch {
 	case w.doubt: // every write waits until a heartbeat is answered
 	// The last mark, and the end of the shard, in one write. A crash after it leaves a finished row: nobody claims it,

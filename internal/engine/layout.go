@@ -174,6 +174,7 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 			found.Raise = w.Number
 		}
 	}
+	cause := l.causes()
 	for i, to := range l.To {
 		name, owner := l.View.Shards[i].Name, l.View.Shards[i].Owner
 		if !l.Placed(i) {
@@ -183,16 +184,49 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 			continue
 		}
 		next[to].Hold = append(next[to].Hold, l.assigned[i])
+		why := cause(i)
+		next[to].Because(why)
 		if _, stray := slices.BinarySearch(l.strays, name); stray || l.facts.asks(name, l.feed) { // a hint to itself
 			next[to].Give = append(next[to].Give, lease.Give{Shard: name, To: next[to].Incarnation})
 		} else if owner != rebalance.Nobody && owner != to {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.Seats[to].Incarnation})
+			next[owner].Because(why)
 		}
 	}
 	if !l.Held && !l.outdated { // otherwise another plan is due: if held, when the seats stand still
 		found.Inputs = inputs(l.madeFrom(next), hashed(l.stored), 0)
 	}
 	return next, found
+}
+
+// causes returns a function that returns why a shard moves. The cause of the plan before stays for as long as the worker
+// to which it has assigned the shard may not hold it yet. If the rows show the owners, they show all that has moved.
+func (l *assignment) causes() func(i int) lease.MoveCause {
+	pending := map[lease.Give]lease.MoveCause{} // by the shard, and the worker to which it moves
+	for _, target := range l.Targets {
+		at := seatOf(l.Seats, target.Incarnation)
+		if at < 0 || l.rows || l.Seats[at].Settled && l.Seats[at].Revision >= target.Revision {
+			continue
+		}
+		for _, c := range target.Causes {
+			for _, shard := range c.Shards {
+				pending[lease.Give{Shard: shard, To: target.Incarnation}] = lease.MoveCause{Why: c.Why, Note: c.Note}
+			}
+		}
+	}
+	return func(i int) lease.MoveCause {
+		name, why, was := l.View.Shards[i].Name, l.Cause(i), lease.MoveCause{}
+		if before := l.Before(i); before != rebalance.Nobody {
+			was = pending[lease.Give{Shard: name, To: l.Seats[before].Incarnation}]
+		}
+		if why.Why == 0 || layout.Outlasts(was.Why, why.Why) {
+			why = was
+		}
+		if why.Why != 0 {
+			why.Shards = []string{name}
+		}
+		return why
+	}
 }
 
 // madeFrom returns the seats that count as inputs of the plan: those of workers that leave only if one of

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -38,16 +39,17 @@ type shard struct {
 // An aim is what the plan and this worker want with a shard, held or not. The instants in it are pauses, which end by
 // themselves.
 type aim struct {
-	mine   bool    // the plan assigns the shard to this worker
-	given  bool    // a plan has assigned it to another since, which may not have requested it yet
-	sure   bool    // the row was read for this aim
-	retire bool    // it is finished, and the source lists it no more: its row becomes a tombstone
-	others bool    // others are to try it first, until this worker follows the next plan
-	early  uint16  // tenures in a row that its handler gave up without progress, at most mostTries
-	leave  Instant // until then others are to try it first, because its own handler has given it up
-	rest   Instant // this worker does not claim it before
-	paused Instant // this worker does not request it before
-	left   Instant // when this worker ceased to request it, although its owner may still hand it over; 0: it did not
+	mine   bool          // the plan assigns the shard to this worker
+	given  bool          // a plan has assigned it to another since, which may not have requested it yet
+	sure   bool          // the row was read for this aim
+	retire bool          // it is finished, and the source lists it no more: its row becomes a tombstone
+	others bool          // others are to try it first, until this worker follows the next plan
+	why    rebalance.Why // why the plan moves it, to this worker or away; zero: it does not, or no longer, or that is unknown
+	early  uint16        // tenures in a row that its handler gave up without progress, at most mostTries
+	leave  Instant       // until then others are to try it first, because its own handler has given it up
+	rest   Instant       // this worker does not claim it before
+	paused Instant       // this worker does not request it before
+	left   Instant       // when this worker ceased to request it, although its owner may still hand it over; 0: it did not
 }
 
 // mostTries is the largest number to which an aim counts. No pause grows any more by then.
@@ -66,8 +68,9 @@ type self struct {
 	order *lease.Wish // of a session alone: the move of this lease that an operator has ordered; nil: there is none
 
 	// Of a worker alone.
-	unlisted bool          // its source has ceased to list this shard, which it holds
-	handOver time.Duration // how long its handler goes on after an offer was accepted
+	cause    lease.MoveCause // why the plan moves this shard to the worker, or from it; zero: it does not, or that is unknown
+	unlisted bool            // its source has ceased to list this shard, which it holds
+	handOver time.Duration   // how long its handler goes on after an offer was accepted
 }
 
 // A member is the state of the worker that a shard needs to be claimed under a plan.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/handoff"
@@ -344,6 +345,7 @@ type ask struct {
 	generation int64
 	owner      lease.Incarnation
 	terms      rebalance.Terms
+	cause      lease.MoveCause
 	since      Instant       // when the move began; once requested, when it was requested, then when that was published
 	looked     Instant       // when the row was last read for it
 	pace       time.Duration // how soon to read it again at first
@@ -380,8 +382,12 @@ func (s *shard) incoming(t *turn, w member, owner lease.Seat) *ask {
 		s.get(t)
 	// The strategy is asked once. Its terms stay those of this move.
 	default:
+		cause := w.cause
+		if owner.Leaving { // also if the plan moves it for another cause: the owner waits only for a while
+			cause = lease.MoveCause{Why: rebalance.Leaving}
+		}
 		s.ask = &ask{
-			generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, owner), since: t.now.Mono,
+			generation: at.Generation, owner: at.Owner.Incarnation, leaving: owner.Leaving, terms: s.terms(t, cause.Why), cause: cause, since: t.now.Mono,
 		}
 	}
 	return s.ask
@@ -417,17 +423,17 @@ func (s *shard) pursue(t *turn, w member, owner lease.Seat, h *happened) {
 	// expires; no owner begins to serve a request whose seat is gone.
 	case handoff.Ask:
 		a.requested, a.since = true, t.now.Mono
-		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name, Terms: a.terms})
+		t.report(event.Event{Kind: event.Requested, Shard: s.name, Generation: at.Generation, Peer: at.Owner.Name, Terms: a.terms, Why: a.cause.Why})
 		h.look = true
 	// If the owner withdraws the offer first, the transfer is refused. If the transfer is stored first, every later
 	// write of the owner is refused. It makes no difference whether the owner still lives.
 	case handoff.Accept:
 		h.served = a.owner
-		wr, err := protocol.Take(at, w.owner, t.stamp())
+		wr, err := protocol.Because(a.cause)(protocol.Take(at, w.owner, t.stamp()))
 		s.send(t, claiming, wr, err)
 	// The owner may be alive and too slow. This write fences it, as a claim fences a dead owner.
 	case handoff.Seize:
-		wr, err := protocol.Seize(at, w.owner, t.stamp())
+		wr, err := protocol.Because(a.cause)(protocol.Seize(at, w.owner, t.stamp()))
 		s.send(t, claiming, wr, err)
 	// A cooperative owner has not offered the shard in time. It still processes the shard, so the worker just tries
 	// again after a heartbeat interval.
@@ -473,7 +479,7 @@ func (s *shard) reach(t *turn, w self) {
 		return
 	}
 	r.probed = t.now.Mono
-	wr, err := protocol.Reach(r.copy.Row(), w.owner, t.stamp())
+	wr, err := protocol.Because(w.cause)(protocol.Reach(r.copy.Row(), w.owner, t.stamp()))
 	s.send(t, claiming, wr, err)
 }
 
@@ -522,13 +528,9 @@ func (l *shards) hasten(t *turn, owner lease.Incarnation) {
 	}
 }
 
-// terms asks the strategy for the terms of the move.
-func (s *shard) terms(t *turn, owner lease.Seat) rebalance.Terms {
-	why := rebalance.Balance
-	if owner.Leaving {
-		why = rebalance.Leaving
-	}
-	return t.cfg.Handoff.Terms(s.name, why).Fill(t.cfg.Drain)
+// terms asks the strategy for the terms of the move. A move of unknown cause counts as one for balance.
+func (s *shard) terms(t *turn, why rebalance.Why) rebalance.Terms {
+	return t.cfg.Handoff.Terms(s.name, cmp.Or(why, rebalance.Balance)).Fill(t.cfg.Drain)
 }
 
 // retire ends a move to this worker that has no result, if there is one.

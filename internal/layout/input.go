@@ -49,8 +49,17 @@ const (
 
 // Wants reports whether a wish of that kind stands for the worker or shard.
 func (in *Input) Wants(kind lease.WishKind, subject string) bool {
-	_, ok := slices.BinarySearchFunc(in.Wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
+	_, ok := in.wish(kind, subject)
 	return ok
+}
+
+// wish returns that wish.
+func (in *Input) wish(kind lease.WishKind, subject string) (w lease.Wish, ok bool) {
+	at, ok := slices.BinarySearchFunc(in.Wishes, lease.Wish{Kind: kind, Subject: subject}, lease.Wish.Compare)
+	if ok {
+		w = in.Wishes[at]
+	}
+	return w, ok
 }
 
 // Says reports whether a worker publishes news of one of these kinds about the shard. at is the place of the worker among
@@ -133,6 +142,11 @@ func Join(pages []lease.Target) (whole []lease.Target) {
 				continue
 			}
 			whole[n-1].Hold = append(slices.Clip(whole[n-1].Hold), page.Hold...)
+			causes := slices.Concat(whole[n-1].Causes, page.Causes)
+			whole[n-1].Causes = nil // the page has them too
+			for _, c := range causes {
+				whole[n-1].Because(c)
+			}
 			whole[n-1].Revision = max(whole[n-1].Revision, page.Revision)
 		} else {
 			whole = append(whole, page)

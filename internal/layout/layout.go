@@ -35,16 +35,22 @@ type Layout struct {
 	Held  bool           // held shards that should move stay until the seats stand still
 
 	in     Input
-	anyFit bool // a worker is neither leaving nor cordoned nor unwell
-	stuck  bool // anyFit is false and some workers are drained: they keep what they have
-	asked  bool // the planner has answered once
+	before []int              // for each shard, the worker to which the plan before assigns it, also if that worker declines it
+	obeyed map[int]lease.Wish // the pins and moves that View.Pins has
+	anyFit bool               // a worker is neither leaving nor cordoned nor unwell
+	stuck  bool               // anyFit is false and some workers are drained: they keep what they have
+	asked  bool               // the planner has answered once
 }
 
 // New returns a layout; the planner has to be asked about its View. A shard that its worker declines goes back to the
 // worker that should have given it, or is free. New changes in.Shards.
 func New(in Input) *Layout {
-	l := &Layout{in: in, View: rebalance.View{Shards: in.Shards, Pins: map[int]int{}}}
+	l := &Layout{
+		in: in, View: rebalance.View{Shards: in.Shards, Pins: map[int]int{}},
+		before: make([]int, len(in.Shards)), obeyed: map[int]lease.Wish{},
+	}
 	for i := range l.View.Shards {
+		l.before[i] = l.View.Shards[i].Owner
 		if s := &l.View.Shards[i]; in.Declines(s.Owner, s.Name) {
 			s.Owner = l.giver(s.Owner, s.Name)
 		}
@@ -135,7 +141,7 @@ func (l *Layout) pin() {
 		for at, w := range l.View.Workers {
 			can := w.Name == wish.To && !w.Leaving && (l.open(at) || l.View.Shards[i].Owner == at) && !l.in.Declines(at, wish.Subject)
 			if can && (w.Limit <= 0 || loads[at] < w.Limit) {
-				l.View.Pins[i] = at
+				l.View.Pins[i], l.obeyed[i] = at, wish
 				loads[at]++
 				break
 			}

@@ -207,7 +207,11 @@ func begin(r *lease.Row, began int64, to lease.Owner, t lease.Transfer, s Stamp)
 		r.Past = r.Followed(began)
 	}
 	t.Generation, t.From, t.Task, t.At, t.WriteID = began, r.Owner.Name, r.Owner.Task, wall(s.At), s.ID
-	t.Note = attr.Shortened(t.Note, lease.MaxNote)
+	most := lease.MaxNote
+	if t.Mode != 0 {
+		most -= attr.PackedWhy // a planned move has its cause there too
+	}
+	t.Note = attr.Shortened(t.Note, most)
 	r.Generation, r.Owner, r.OfferedTo, r.Last = began, to, "", t
 	r.Reserved = lease.Reservation{}
 }

@@ -105,6 +105,10 @@ type Event struct {
 	// Terms are those of a planned move, in Requested, Draining, Started and Ended. They are zero if
 	// the shard did not move on request, and have only the mode if a worker no longer knew the others.
 	Terms rebalance.Terms
+	// Why is the cause of a planned move, in Requested, Draining, Started and Ended. It is zero if the shard did not move on
+	// request, or if an earlier version of the library planned or made the move; and in a Draining also if the worker has not
+	// read the plan yet: it serves a request at once. The transfer has an operator's reason.
+	Why rebalance.Why
 
 	// Gap, of Started: for how long nobody processed the shard in an eager move,
 	// by the wall clocks of two workers.
@@ -213,6 +217,9 @@ func (e Event) LogValue() slog.Value {
 	}
 	if e.Terms.Mode != 0 {
 		a.text("terms", e.Terms.String())
+	}
+	if e.Why != 0 {
+		a.text("why", e.Why.String())
 	}
 	if e.Cause != 0 {
 		a.text("cause", e.Cause.String())

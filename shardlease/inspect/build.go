@@ -23,6 +23,7 @@ type builder struct {
 	badRow  map[string]bool
 	wants   map[string]request
 	targets map[string]lease.Incarnation
+	causes  map[lease.Give]lease.MoveCause // by the shard, and the worker to which it moves
 }
 
 // A request is the request of one worker for one shard.
@@ -99,11 +100,17 @@ func (b *builder) index() {
 func (b *builder) indexTargets() {
 	b.targets = make(map[string]lease.Incarnation, len(b.rows))
 	newest, revision := map[lease.Incarnation]int64{}, map[string]int64{}
+	b.causes = map[lease.Give]lease.MoveCause{}
+	for _, page := range slices.Concat(b.reading.targets, b.moving) {
+		newest[page.Incarnation] = max(newest[page.Incarnation], page.Revision)
+		for _, c := range page.Causes {
+			for _, shard := range c.Shards {
+				b.causes[lease.Give{Shard: shard, To: page.Incarnation}] = c
+			}
+		}
+	}
 	if !b.known {
 		return
-	}
-	for _, page := range b.reading.targets {
-		newest[page.Incarnation] = max(newest[page.Incarnation], page.Revision)
 	}
 	for _, page := range b.reading.targets {
 		if page.Revision < newest[page.Incarnation] || b.bySeat[page.Incarnation] == nil {
@@ -217,6 +224,8 @@ func (b *builder) held(s *Shard) {
 		return
 	}
 	s.State, s.Since, s.Move.From = Moving, Age{}, row.Owner
+	cause := b.causes[lease.Give{Shard: row.Shard, To: s.Move.To.Incarnation}]
+	s.Move.Why, s.Move.Note = cause.Why, cause.Note
 	if wanted && want.from.Incarnation == s.Move.To.Incarnation {
 		s.Move.Mode, s.Move.May = want.Terms.Mode, may(want, owner)
 	}

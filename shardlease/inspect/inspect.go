@@ -78,8 +78,8 @@ func Look(ctx context.Context, l Lister, group string, o Options) (*Snapshot, er
 	return r.snapshot(), nil
 }
 
-// LookAt reads the row of one shard, the rows of its parents, and the seats with the plan and the
-// wishes. It returns [lease.ErrNotFound] if the shard has no row, and shows a removed shard as
+// LookAt reads the row of one shard, the rows of its parents, the seats with the plan and the
+// wishes, and of a shard that moves the target of its successor. It returns [lease.ErrNotFound] if the shard has no row, and shows a removed shard as
 // [Removed]. A parent that cannot be read is listed in Snapshot.Unreadable. The snapshot has the
 // shard and its parents; [Snapshot.Shard] finds the shard. Its reads of rows are consistent.
 func LookAt(ctx context.Context, l Lister, group, shard string, o Options) (*Snapshot, error) {
@@ -95,6 +95,9 @@ func LookAt(ctx context.Context, l Lister, group, shard string, o Options) (*Sna
 	}
 	r.rowsAt = o.now()
 	if err := r.readSeats(); err != nil {
+		return nil, err
+	}
+	if err := r.readMove(row); err != nil {
 		return nil, err
 	}
 	if err := r.verify(); err != nil {

@@ -32,7 +32,8 @@ type reading struct {
 	plan     *lease.Plan
 	wishes   []lease.Wish
 	targets  []lease.Target
-	known    bool // the targets were read
+	known    bool           // the targets were read
+	moving   []lease.Target // of LookAt: the targets of the workers to which the shard moves
 	badPages []Unreadable
 	restored string // why the table counts as restored
 	unsure   error  // why the store could not verify the table
@@ -96,6 +97,29 @@ func (r *reading) readTargets() error {
 			r.targets = append(r.targets, page)
 		}
 	})
+}
+
+// readMove reads the targets of the workers to which a shard moves: they have the cause. Without them the cause is unknown.
+func (r *reading) readMove(row lease.Row) error {
+	for i := range r.seats {
+		seat := &r.seats[i]
+		wants := slices.ContainsFunc(seat.Wants, func(w lease.Want) bool { return w.Stands(row) })
+		if !wants && (row.OfferedTo == "" || row.OfferedTo != seat.Incarnation) {
+			continue
+		}
+		key := lease.Target{Group: r.group, Incarnation: seat.Incarnation}
+		for pages := int64(1); key.Page < pages; key.Page++ {
+			bill := meter{}
+			record, err := r.from.Get(r.ctx, key.Key())
+			page, is := record.(lease.Target)
+			if err == nil && is {
+				bill.add(lease.Encode(page).Size())
+				r.moving, pages = append(r.moving, page), page.Pages
+			}
+			r.cost.ReadUnits += bill.units()
+		}
+	}
+	return r.ctx.Err()
 }
 
 // list calls each with every record of a query, and notes those that cannot be read.

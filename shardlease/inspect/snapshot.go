@@ -103,6 +103,8 @@ type Shard struct {
 type Move struct {
 	From, To lease.Owner
 	Mode     rebalance.Mode // zero: unknown
+	Why      rebalance.Why  // the cause, as the plan says; zero: unknown
+	Note     string         // by whom and why, if an operator has caused the move
 	Phase    Phase
 	For      Age           // how long the move has been standing; only an [Observer] knows it
 	May      time.Duration // how long it may stand; 0: any time

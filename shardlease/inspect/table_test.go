@@ -212,6 +212,8 @@ func (of *table) Get(_ context.Context, k lease.Key) (lease.Record, error) {
 	switch {
 	case of.isBad(k):
 		return nil, &lease.MalformedError{Key: k, Cause: checkpoint.ErrInvalid}
+	case k.Kind == lease.KindTarget && slices.ContainsFunc(of.targets, func(t lease.Target) bool { return t.Key() == k }):
+		return of.targets[slices.IndexFunc(of.targets, func(t lease.Target) bool { return t.Key() == k })], nil
 	case row == nil || k.Kind != lease.KindLease:
 		return nil, lease.ErrNotFound
 	}

@@ -185,6 +185,8 @@
 //     make progress under others; or its reads of the table fail.
 //   - wish: what an operator wants of the next plan: cordon, drain, pause, pin, move; or to raise all fences again.
 //   - move, handoff: the planned change of hands between two live workers.
+//   - cause (of a move): why the plan moves the shard: leaving, pin, move, return, drain or balance. Its stored names
+//     are causes and the first letter of a transfer's note.
 //   - mode: eager (a gap, no overlap) or cooperative (an overlap, usually no gap).
 //   - terms: mode, drain time, what follows the drain time, and preparation time of one move;
 //     the request states them.

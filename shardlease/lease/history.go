@@ -12,7 +12,7 @@ import (
 var errHistory = errors.New("must have five to eight fields in each line, and lead back to an earlier generation")
 
 // History returns the transfers before the last one, newest first, as far as the row keeps them. Of
-// their notes, only those of commands are kept, each with its first 64 bytes.
+// their notes, only those of commands and of moves that an operator has caused are kept, each with its first 64 bytes.
 func (r Row) History() []Transfer {
 	past, _ := unpack(r.Past, r.Last)
 	return past
@@ -24,7 +24,7 @@ func (r Row) Followed(generation int64) string {
 	t := r.Last
 	return attr.AddTransfer(r.Past, attr.Transfer{
 		Back: generation - t.Generation, Reason: string(t.Reason), From: t.From, By: t.By, At: t.At,
-		Did: t.Did, Mode: t.mode(), Task: attr.PackTask(t.Task, r.Owner.Task), Note: t.Note,
+		Did: t.Did, Mode: t.mode(), Why: letter(t.Why), Task: attr.PackTask(t.Task, r.Owner.Task), Note: t.Note, Steered: steered(t.Why),
 	})
 }
 
@@ -36,11 +36,23 @@ func (t Transfer) mode() string {
 	return t.Mode.String()
 }
 
-// setDid reads what was done: the mode of a planned move, or what a command did.
-func (t *Transfer) setDid(word string) {
-	if t.Mode.UnmarshalText([]byte(word)) != nil {
+// setDid reads what was done: the mode of a planned move, or what a command did; and the note, which for a planned move
+// begins with the cause.
+func (t *Transfer) setDid(word, note string) {
+	if t.Note = note; t.Mode.UnmarshalText([]byte(word)) != nil {
 		t.Did = word
+		return
 	}
+	why, note := attr.UnpackNote(note)
+	t.Why, t.Note = whyOf(why), note
+}
+
+// packedNote returns the note as the row stores it.
+func (t Transfer) packedNote() string {
+	if t.Mode == 0 {
+		return t.Note
+	}
+	return attr.PackNote(letter(t.Why), t.Note)
 }
 
 // unpack reads the packed transfers of a row before its last one. With an error it also returns
@@ -65,10 +77,10 @@ func unpack(packed string, last Transfer) ([]Transfer, error) {
 		generation -= back
 		t := Transfer{
 			Generation: generation, Reason: Reason(fields[1]), From: fields[2], By: fields[3],
-			At: fromMillis(at * 1000), Task: attr.UnpackTask(fields[6], task), Note: fields[7],
+			At: fromMillis(at * 1000), Task: attr.UnpackTask(fields[6], task),
 		}
 		task = t.Task
-		t.setDid(fields[5])
+		t.setDid(fields[5], fields[7])
 		past = append(past, t)
 	}
 	return past, nil
@@ -77,7 +89,7 @@ func unpack(packed string, last Transfer) ([]Transfer, error) {
 // pack encodes t as one attribute of a row whose owner has the given task.
 func (t Transfer) pack(task string) string {
 	return strings.TrimRight(strings.Join([]string{
-		string(t.Reason), t.From, t.By, strconv.FormatInt(millis(t.At), 10), string(t.WriteID), cmp.Or(t.Did, t.mode()), attr.PackTask(t.Task, task), t.Note,
+		string(t.Reason), t.From, t.By, strconv.FormatInt(millis(t.At), 10), string(t.WriteID), cmp.Or(t.Did, t.mode()), attr.PackTask(t.Task, task), t.packedNote(),
 	}, "\t"), "\t")
 }
 
@@ -94,8 +106,8 @@ func (in *reader) last(generation int64, task string) Transfer {
 	}
 	t := Transfer{
 		Generation: generation, Reason: Reason(fields[0]), From: fields[1], By: fields[2],
-		At: fromMillis(at), WriteID: WriteID(fields[4]), Task: attr.UnpackTask(fields[6], task), Note: fields[7],
+		At: fromMillis(at), WriteID: WriteID(fields[4]), Task: attr.UnpackTask(fields[6], task),
 	}
-	t.setDid(fields[5])
+	t.setDid(fields[5], fields[7])
 	return t
 }

@@ -150,8 +150,9 @@ type Transfer struct {
 	At         time.Time
 	Task       string         // the task of the worker that held the shard
 	Mode       rebalance.Mode // the mode of a planned move; zero: it was none, or the owner gave the shard up by itself
+	Why        rebalance.Why  // the cause of a planned move; zero: unknown, or it was none
 	Did        string         // what a command did, such as "released" or "rewound"; empty: there was no command
-	Note       string         // a note for people; an earlier transfer has one only if a command made it
+	Note       string         // a note for people; an earlier transfer has one only if an operator made or caused it
 	// WriteID is the id of the write that made the change, by which its writer recognizes it.
 	// Only the last transfer of a row has one.
 	WriteID WriteID
@@ -181,6 +182,9 @@ func (t Transfer) String() string {
 	}
 	if did := cmp.Or(t.Did, t.mode()); did != "" && did != text {
 		text += ": " + did
+	}
+	if t.Why != 0 {
+		text += ", " + t.Why.String()
 	}
 	if t.From != "" {
 		text += fmt.Sprintf(" from %q", t.From)
@@ -340,7 +344,7 @@ func (r Row) validateTransfers() error {
 	if r.Last.Generation != r.Generation {
 		return invalid("last transfer", "must have the generation of the row")
 	}
-	if err := errors.Join(validText("note", r.Last.Note, MaxNote), validID("transfer id", string(r.Last.WriteID))); err != nil {
+	if err := errors.Join(validText("note", r.Last.packedNote(), MaxNote), validID("transfer id", string(r.Last.WriteID))); err != nil {
 		return err
 	}
 	return r.Last.validate()
@@ -349,6 +353,9 @@ func (r Row) validateTransfers() error {
 func (t Transfer) validate() error {
 	if t.Mode != 0 && (t.Mode.Validate() != nil || t.Did != "") {
 		return invalid("mode", "must be eager or cooperative, and not that of a command")
+	}
+	if t.Why != 0 && (t.Mode == 0 || letter(t.Why) == 0) {
+		return invalid("why", "must be a known cause, and only that of a planned move")
 	}
 	if mode := new(rebalance.Mode); t.Did != "" && mode.UnmarshalText([]byte(t.Did)) == nil {
 		return invalid("did", "must not be a mode")

@@ -35,7 +35,10 @@ type Target struct {
 	// this worker holds. It is sorted by shard and may be incomplete. A worker also serves
 	// requests that no hint names.
 	Give []Give
-	At   time.Time // the planner's wall clock, for people
+	// Causes are those of the moves that Hold and Give are about, in any order. They are for people and for handoff
+	// strategies. A shard that is in none of them does not move, or an earlier version of the library has planned the move.
+	Causes []MoveCause
+	At     time.Time // the planner's wall clock, for people
 }
 
 // An Assigned is a shard that a worker should hold.
@@ -82,7 +85,7 @@ func (t Target) count() int64 { return t.Revision }
 // as many names as fit; a target without names has one empty page.
 func (t Target) Split() []Target {
 	blank := t
-	blank.Hold, blank.Give = nil, nil
+	blank.Hold, blank.Give, blank.Causes = nil, nil, nil
 	pages, names, size := []Target{blank}, 0, 0
 	room := func(bytes int) *Target {
 		if names == MaxPage || size+bytes > maxPageBytes {
@@ -101,6 +104,7 @@ func (t Target) Split() []Target {
 	}
 	for i := range pages {
 		pages[i].Page, pages[i].Pages = int64(i), int64(len(pages))
+		pages[i].Causes = pages[i].ownCauses(t.Causes)
 	}
 	return pages
 }
@@ -115,12 +119,15 @@ func JoinPages(pages []Target) (Target, bool) {
 		return Target{}, false
 	}
 	whole := pages[0]
-	whole.Hold, whole.Give = nil, nil
+	whole.Hold, whole.Give, whole.Causes = nil, nil, nil
 	for i, page := range pages[:max(whole.Pages, 1)] {
 		if page.Page != int64(i) || page.Pages != whole.Pages || page.Revision != whole.Revision || page.Incarnation != whole.Incarnation {
 			return Target{}, false
 		}
 		whole.Hold, whole.Give = append(whole.Hold, page.Hold...), append(whole.Give, page.Give...)
+		for _, c := range page.Causes {
+			whole.Because(c)
+		}
 	}
 	if !whole.sorted() {
 		return Target{}, false
@@ -175,6 +182,7 @@ func (t Target) Validate() error {
 	if !t.sorted() {
 		errs = append(errs, invalid("hold and give", "must be sorted, with different shards"))
 	}
+	errs = append(errs, t.validateCauses())
 	if size > maxPageBytes {
 		errs = append(errs, tooLong("page", size, maxPageBytes))
 	}
@@ -182,9 +190,12 @@ func (t Target) Validate() error {
 }
 
 func (t Target) clone() Target {
-	t.Hold, t.Give = slices.Clone(t.Hold), slices.Clone(t.Give)
+	t.Hold, t.Give, t.Causes = slices.Clone(t.Hold), slices.Clone(t.Give), slices.Clone(t.Causes)
 	for i, a := range t.Hold {
 		t.Hold[i].Parents = slices.Clone(a.Parents)
+	}
+	for i, c := range t.Causes {
+		t.Causes[i].Shards = slices.Clone(c.Shards)
 	}
 	return t
 }
@@ -194,6 +205,7 @@ func (t Target) encode(put func(string, any)) {
 	put(attr.Pages, t.Pages)
 	put(attr.Hold, packHold(t.Hold))
 	put(attr.Give, packGive(t.Give))
+	put(attr.Causes, t.packCauses())
 	put(attr.At, millis(t.At))
 }
 
@@ -212,6 +224,7 @@ func (in *reader) target(key Key) Target {
 	if t.Give, ok = unpackGive(in.binary(attr.Give)); !ok {
 		in.fail(attr.Give, "must be packed names and successors")
 	}
+	t.unpackCauses(in.text(attr.Causes))
 	return t
 }
 

@@ -61,8 +61,9 @@ func (b *bench) closePlan(p lease.Plan) (lease.Write, error) {
 func newTarget(name string, revision int64) lease.Target {
 	return lease.Target{
 		Group: group, Incarnation: worker(name).Incarnation, Pages: 1, Revision: revision,
-		Hold: []lease.Assigned{{Shard: "shard-1"}, {Shard: "shard-12", Parents: []string{"shard-0", "shard-1"}}, {Shard: "size ä"}},
-		Give: []lease.Give{{Shard: "shard-2", To: "x"}, {Shard: "shard-3", To: "x"}},
+		Hold:   []lease.Assigned{{Shard: "shard-1"}, {Shard: "shard-12", Parents: []string{"shard-0", "shard-1"}}, {Shard: "size ä"}},
+		Give:   []lease.Give{{Shard: "shard-2", To: "x"}, {Shard: "shard-3", To: "x"}},
+		Causes: []lease.MoveCause{{Why: rebalance.Drained, Note: "by an operator: why", Shards: []string{"shard-1", "shard-2"}}},
 	}
 }
 
@@ -191,7 +192,7 @@ func adviceComesBackAsStored(b *bench) {
 	target := b.target("b", 7)
 	equal(b, "a target", b.look(target.Key()), lease.Record(target))
 	less := newTarget("b", 8)
-	less.Hold, less.Give = less.Hold[:1], nil
+	less.Hold, less.Give, less.Causes = less.Hold[:1], nil, nil
 	target = kept[lease.Target](b)(protocol.WriteTarget(target, less, b.stamp()))
 	equal(b, "a smaller target", b.look(target.Key()), lease.Record(target))
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -132,6 +133,10 @@ func recordsComeBackAsStored(b *bench) {
 	r = b.put(protocol.Claim(r, worker("z"), b.stamp()))
 	r = b.put(protocol.Offer(r, hold(r), worker("y").Incarnation, mark("99"), b.stamp()))
 	equal(b, "an offered row", b.row(), r)
+	cause := lease.MoveCause{Why: rebalance.Drained, Note: "by an operator: why"}
+	r = b.put(protocol.Because(cause)(protocol.Take(r, worker("y"), b.stamp())))
+	equal(b, "a row that has moved", b.row(), r)
+	equal(b, "its cause", r.Last.Why, rebalance.Drained)
 
 	seat := b.seat("a")
 	equal(b, "a seat", b.look(seat.Key()), lease.Record(seat))

@@ -173,8 +173,8 @@ func describeCheckpoint(of *inspect.Shard, positions bool) string {
 	return fmt.Sprintf("accepted %s ago under generation %d", old(of.Checkpoint), c.Generation)
 }
 
-// reason returns why a shard changed hands, and what a command did or which mode the move had. For a claim, it
-// returns why the shard was free.
+// reason returns why a shard changed hands, and what a command did or which mode and cause the move had. For a claim,
+// it returns why the shard was free.
 func reason(t lease.Transfer) string {
 	switch {
 	case t.Created():
@@ -183,6 +183,8 @@ func reason(t lease.Transfer) string {
 		return "claimed after " + string(t.Reason)
 	case t.Did != "" && t.Did != string(t.Reason):
 		return string(t.Reason) + ": " + t.Did
+	case t.Mode.Validate() == nil && t.Why != 0:
+		return string(t.Reason) + ": " + t.Mode.String() + ", " + t.Why.String()
 	case t.Mode.Validate() == nil:
 		return string(t.Reason) + ": " + t.Mode.String()
 	}

@@ -133,8 +133,14 @@ func describeMove(m *inspect.Move) string {
 	if m.Mode.Validate() == nil {
 		text += ", " + m.Mode.String()
 	}
+	if m.Why != 0 {
+		text += ", " + m.Why.String()
+	}
 	if m.For.Known {
 		text += ", for " + old(m.For)
+	}
+	if m.Note != "" {
+		text += " (" + m.Note + ")"
 	}
 	return text
 }

@@ -24,8 +24,9 @@ func (o *observer) planCommand() *cobra.Command {
 		Use: "plan", Short: "Shows what the next plan would change", Args: arguments,
 		Long: `Runs the planner on the live table without writing anything, and shows each shard that the next plan would
 assign to another worker than the present plan does. OWNER is the worker that holds the shard, PLANNED the one
-to which the present plan assigns it; without a complete plan both are the owner. With --add it shows what
-happens if workers join, with --remove if workers are gone.
+to which the present plan assigns it; without a complete plan both are the owner. CAUSE is why the plan would
+move the shard, and NOTE which operator wants that, and why; a shard without a worker moves for no cause. With
+--add it shows what happens if workers join, with --remove if workers are gone.
 
 The dry run obeys limits, cordons, drains, pauses, pins and ordered moves (a raise moves nothing), and gives
 nothing to workers that are unwell or leaving. If the fleet has a planner of its own, which this command does not
@@ -93,6 +94,8 @@ type planMove struct {
 	Owner   *ownerView `json:"owner,omitempty"`
 	Planned *ownerView `json:"planned,omitempty"`
 	To      *ownerView `json:"to,omitempty"`
+	Cause   string     `json:"cause,omitempty"`
+	Note    string     `json:"note,omitempty"` // by whom and why, if an operator has caused the move
 }
 
 // planResult returns what changes, then the workers with the number of their shards.
@@ -101,7 +104,7 @@ func planResult(s *inspect.Snapshot, f *forecast) *result {
 	if s.Plan != nil && s.Plan.Planner != head.Planner {
 		head.PlannedBy = s.Plan.Planner
 	}
-	r := &result{kind: "plan", item: "move", grid: grid{columns: cols("SHARD", "OWNER", "PLANNED", "TO", "+OWNER INCARNATION", "+TO INCARNATION")}}
+	r := &result{kind: "plan", item: "move", grid: grid{columns: cols("SHARD", "OWNER", "PLANNED", "TO", "CAUSE", "~NOTE", "+OWNER INCARNATION", "+TO INCARNATION")}}
 	for i, to := range f.To {
 		var owner, planned, next lease.Owner
 		name, target := f.assigned[i].Name, "unplaced"
@@ -125,8 +128,9 @@ func planResult(s *inspect.Snapshot, f *forecast) *result {
 			holder += " (gone)"
 		}
 		r.names = append(r.names, name)
-		r.items = append(r.items, planMove{name, ownerOf(owner), ownerOf(planned), ownerOf(next)})
-		r.grid.add(name, holder, cmp.Or(called(planned), "nobody"), target, string(owner.Incarnation), string(next.Incarnation))
+		cause := f.Cause(i)
+		r.items = append(r.items, planMove{name, ownerOf(owner), ownerOf(planned), ownerOf(next), causeOf(cause.Why), cause.Note})
+		r.grid.add(name, holder, cmp.Or(called(planned), "nobody"), target, causeOf(cause.Why), cause.Note, string(owner.Incarnation), string(next.Incarnation))
 	}
 	head.Moves = len(r.items) - head.Unplaced
 	loads := grid{columns: cols("WORKER", ">HELD", ">PLANNED", ">THEN", "+INCARNATION")}

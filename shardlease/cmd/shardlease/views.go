@@ -83,6 +83,8 @@ type moveView struct {
 	From       *ownerView `json:"from"`
 	To         *ownerView `json:"to"`
 	Mode       string     `json:"mode,omitempty"`
+	Cause      string     `json:"cause,omitempty"`
+	Note       string     `json:"note,omitempty"` // by whom and why, if an operator has caused the move
 	Phase      string     `json:"phase"`
 	For        *ageView   `json:"for,omitempty"`
 	MaySeconds float64    `json:"maySeconds,omitempty"`
@@ -112,6 +114,7 @@ func transferFields() []field[pastTransfer] {
 		{title: "BY", json: "by,omitempty", value: func(t of) any { return t.By }},
 		{title: "+TASK", json: "task,omitempty", value: func(t of) any { return t.Task }},
 		{json: "mode", value: func(t of) any { return modeOf(t.Mode) }},
+		{json: "cause,omitempty", value: func(t of) any { return causeOf(t.Why) }}, // of a planned move
 		{json: "did,omitempty", value: func(t of) any { return t.Did }},
 		{title: "~NOTE", json: "note,omitempty", value: func(t of) any { return t.Note }},
 	}
@@ -126,6 +129,14 @@ func modeOf(m rebalance.Mode) any {
 		return nil
 	}
 	return m.String()
+}
+
+// causeOf returns the cause of a planned move; empty: it is unknown.
+func causeOf(why rebalance.Why) string {
+	if why == 0 {
+		return ""
+	}
+	return why.String()
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
@@ -192,7 +203,7 @@ func moveOf(m *inspect.Move) *moveView {
 		return nil
 	}
 	mode, _ := modeOf(m.Mode).(string)
-	return &moveView{From: ownerOf(m.From), To: ownerOf(m.To), Mode: mode, Phase: string(m.Phase), For: ageOf(m.For), MaySeconds: seconds(m.May)}
+	return &moveView{From: ownerOf(m.From), To: ownerOf(m.To), Mode: mode, Cause: causeOf(m.Why), Note: m.Note, Phase: string(m.Phase), For: ageOf(m.For), MaySeconds: seconds(m.May)}
 }
 
 func workerFields() []field[*inspect.Worker] {

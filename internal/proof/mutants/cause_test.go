@@ -1,0 +1,77 @@
+package mutants
+
+const inLayout = "./internal/layout"
+
+// causeMutants break the rules by which every planned move knows its cause.
+func causeMutants() []mutant {
+	return []mutant{
+		// Which cause.
+		{"a worker that leaves is the strongest cause", "internal/layout.Layout.Cause",
+			never("Leaving"), inLayout, "TestCauses"},
+		{"what an operator wants for the shard comes next", "internal/layout.Layout.Cause",
+			never("obeyed &&"), inLayout, "TestCauses"},
+		{"a pin that is not obeyed is no cause", "internal/layout.Layout.Cause",
+			without("wish.To =="), inLayout, "TestReturnedToItsGiver"},
+		{"then that its worker declines it", "internal/layout.Layout.Cause",
+			never("View.Shards[i].Owner"), inLayout, "TestCauses"},
+		{"then that its worker is drained", "internal/layout.Layout.Cause",
+			never("=drained"), inLayout, "TestCauses"},
+		{"a shard that nobody had does not move", "internal/layout.Layout.Cause",
+			swap(`from == rebalance.Nobody`, `false && from == rebalance.Nobody`), inEngine, "TestEveryMoveKnowsItsCause"},
+		{"the cause says who wants it, and why", "internal/layout.causedBy",
+			never("w.Why"), inLayout, "TestCauses"},
+		{"a drain outlasts a plan that chooses another worker", "internal/layout.Outlasts",
+			swap(`before == rebalance.Drained`, `false`), inLayout, "TestOutlasts"},
+		{"the planner obeys that", "internal/engine.assignment.causes",
+			swap(`layout.Outlasts(_, _)`, `false`), inEngine, "TestDrainOutlastsAJoin"},
+		{"a shard that has not moved yet keeps its cause", "internal/engine.assignment.causes",
+			swap(`why.Why == 0`, `false`), inEngine, "TestPendingMoveKeepsItsCause"},
+		{"one that has moved does not", "internal/engine.assignment.causes",
+			swap(`l.Seats[at].Settled && _`, `false`), inEngine, "TestSettledWorkerHasNoCause"},
+
+		// Where it is told.
+		{"the target of the successor has it", "internal/engine.assignment.assign",
+			cut("next[to].Because"), inEngine, "TestEveryMoveKnowsItsCause/drain/cooperative"},
+		{"the target of the owner has it", "internal/engine.assignment.assign",
+			cut("next[owner].Because"), inEngine, "TestEveryMoveKnowsItsCause/drain/eager"},
+		{"the strategy learns it", "internal/engine.shard.terms",
+			swap(`cmp.Or(why, rebalance.Balance)`, `rebalance.Balance`), inEngine, "TestEveryMoveKnowsItsCause/drain/eager"},
+		{"a takeover has it", "internal/engine.shard.pursue",
+			swap(`protocol.Because(a.cause)(protocol.Take(at, w.owner, t.stamp()))`, `protocol.Take(at, w.owner, t.stamp())`), inEngine, "TestEveryMoveKnowsItsCause/drain/cooperative"},
+		{"a hand-over has it", "internal/engine.tenure.giveUp",
+			swap(`protocol.Because(of.give.cause)(protocol.Yield(at, of.hold(t, r), of.give.to, end, t.stamp()))`,
+				`protocol.Yield(at, of.hold(t, r), of.give.to, end, t.stamp())`), inEngine, "TestEveryMoveKnowsItsCause/drain/eager"},
+		{"a seizure has it", "internal/engine.shard.pursue",
+			swap(`protocol.Because(a.cause)(protocol.Seize(at, w.owner, t.stamp()))`, `protocol.Seize(at, w.owner, t.stamp())`), inEngine, "TestSeizureKnowsItsCause"},
+		{"a worker that leaves knows why its shards move", "internal/engine.giving.learn",
+			never("w.leaving"), inEngine, "TestLeavingWithoutAPlan"},
+		{"so does the worker that requests them", "internal/engine.shard.incoming",
+			never("owner.Leaving"), inEngine, "TestLeavingWithoutAPlan"},
+		{"an owner remembers a cause that its next target lacks", "internal/engine.Engine.fill",
+			swap(`w.cause.Why != s.aim.why`, `false`), inEngine, "TestOwnerRemembersTheCause"},
+		{"a cause is of one move", "internal/engine.shard.start",
+			swap(`s.running, s.aim.why = hold.Generation, 0`, `s.running = hold.Generation`), inEngine, "TestCauseIsOfOneMove"},
+		{"events have it", "internal/engine.tenure.drain",
+			swap(`of.give.cause.Why`, `0`), inEngine, "TestEveryMoveKnowsItsCause/drain/eager"},
+		{"a look at one shard reads it", "shardlease/inspect.reading.readMove",
+			swap(`r.moving, pages = append(r.moving, page), page.Pages`, `pages = page.Pages`), inInspect, "TestMoveHasItsCause"},
+
+		// How it is stored.
+		{"causes of another revision are void", "shardlease/lease.Target.unpackCauses",
+			without("t.Revision"), inLease, "TestCausesOfAnotherBuild"},
+		{"causes that cannot be read make no page malformed", "shardlease/lease.Target.unpackCauses",
+			never("validateCauses"), inLease, "TestCausesOfAnotherBuild"},
+		{"a page leaves out causes for which it has no room", "shardlease/lease.Target.ownCauses",
+			swap(`min(len(own.Causes), maxCauses)`, `len(own.Causes)`), inLease, "TestCausesThatCannotBeStored"},
+		{"a note leaves room for the cause", "internal/protocol.begin",
+			never("t.Mode"), inLease, "TestCauseInTheNote"},
+		{"a note that looks like a cause is none", "internal/attr.PackNote",
+			never("HasPrefix"), inLease, "TestCauseInTheNote"},
+		{"the history keeps the cause", "internal/attr.AddTransfer",
+			never("t.Mode"), inLease, "TestTransferKnowsItsCause"},
+		{"and the note of an operator's move", "internal/attr.AddTransfer",
+			without("Steered"), inLease, "TestTransferKnowsItsCause"},
+		{"only a planned move has a cause", "internal/protocol.Because",
+			without("Mode == 0"), inLease, "TestNoOtherTransferHasACause"},
+	}
+}
