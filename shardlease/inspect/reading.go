@@ -37,6 +37,10 @@ type reading struct {
 	restored string // why the table counts as restored
 	unsure   error  // why the store could not verify the table
 	cost     Cost
+
+	ends      []lease.Ends
+	endsAt    time.Time // when they were read
+	uncounted error     // why some or all of them could not be
 }
 
 // A sized is a row and the size of its item.
@@ -96,6 +100,29 @@ func (r *reading) readTargets() error {
 			r.targets = append(r.targets, page)
 		}
 	})
+}
+
+// readEnds lists the counts of the tenures that have ended. Nothing depends on them, so a look succeeds without them.
+func (r *reading) readEnds() error {
+	now, span := r.options.now(), cmp.Or(r.options.Ends, 24*time.Hour)
+	r.ends, r.endsAt, r.uncounted = nil, now, nil
+	if span < 0 {
+		r.uncounted = errors.New("they were not asked for")
+		return nil
+	}
+	first := protocol.HourOf(now.Add(-span))
+	q := lease.Query{Group: r.group, Kind: lease.KindEnds, Eventually: true, After: lease.Ends{Hour: first.Add(-time.Hour)}.Key().Name}
+	var bad []Unreadable
+	err := r.list(q, &bad, func(record lease.Record, _ int) {
+		if of, ok := record.(lease.Ends); ok {
+			r.ends = append(r.ends, of)
+		}
+	})
+	for _, u := range bad {
+		r.uncounted = errors.Join(r.uncounted, u.Cause)
+	}
+	r.uncounted = errors.Join(r.uncounted, err)
+	return r.ctx.Err()
 }
 
 // list calls each with every record of a query, and notes those that cannot be read.
