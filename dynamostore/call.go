@@ -33,9 +33,9 @@ func call[T any](ctx context.Context, s *reading, k lease.Key, request func(cont
 }
 
 // classOfRead returns the class of a read. A read of lease rows or targets waits for its turn; any
-// other request does not.
+// other request does not. The counts of ends must not keep a commit waiting.
 func classOfRead(k lease.Key) class {
-	if k.Kind.Listed() == lease.KindSeat {
+	if k.Kind.Listed() == lease.KindSeat || k.Kind == lease.KindEnds {
 		return bypass
 	}
 	return hands

@@ -156,7 +156,7 @@ func classOf(w lease.Write) class {
 	next, isRow := w.Next.(lease.Row)
 	old, _ := w.Old.(lease.Row)
 	switch {
-	case w.Key().Kind.Listed() == lease.KindSeat:
+	case classOfRead(w.Key()) == bypass:
 		return bypass
 	case isRow && w.Op == lease.OpSwap && next.Generation == old.Generation && next.OfferedTo == old.OfferedTo:
 		return commits

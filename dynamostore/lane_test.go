@@ -236,10 +236,13 @@ func TestWhatIsAdmittedFirst(t *testing.T) {
 	plan := protocol.Opening{By: fixture.Worker("a")}
 	check("plan", bypass)(protocol.OpenPlan(lease.Plan{Group: "orders"}, plan, fixture.Stamp()))
 	check("wishes", bypass)(protocol.SetWishes(lease.Wishes{Group: "orders"}, nil, fixture.Stamp()))
+	hour := lease.Ends{Group: "orders", Hour: protocol.HourOf(time.Now())}
+	check("ends", bypass)(protocol.AddEnds(hour, map[lease.Reason]int64{lease.ReasonReleased: 1}, fixture.Stamp()))
 	target := lease.Target{Group: "orders", Incarnation: "a-1", Pages: 1, Revision: 7}
 	check("target", hands)(protocol.WriteTarget(lease.Target{}, target, fixture.Stamp()))
 	for k, want := range map[lease.Key]class{
 		row.Key(): hands, target.Key(): hands, seat.Key(): bypass, lease.Plan{Group: "orders"}.Key(): bypass, lease.Wishes{Group: "orders"}.Key(): bypass,
+		hour.Key(): bypass,
 	} {
 		if got := classOfRead(k); got != want {
 			t.Errorf("a read of %v is of the class %v, want %v", k, got, want)

@@ -48,6 +48,7 @@ type run struct {
 	links       *deathwatch.Links  // nil: there is no deathwatch
 	slow        slowness
 	raiser      raiser
+	ends        ends
 	marks       engine.Batch   // the marks of a turn of the loop; empty between turns
 	sourceDue   engine.Instant // until when the source may take to answer
 	wake        engine.Instant // when the engine has something to do next
@@ -63,6 +64,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r.inbox.worker = w
 	r.calls, r.cancelCalls = context.WithCancel(r.values)
 	r.raiser.do, r.raiser.inbox, r.raiser.fault = r.do, r.inbox, r.hookFault
+	r.ends.init(r.values, r.config.Group, w.store, r.emit)
 	r.order = guarded(r.config.Order, r.hookFault)
 	c := r.config.engine(r.hookFault)
 	if c.Deathwatch {
@@ -119,7 +121,7 @@ func (r *run) loop(ctx context.Context) {
 		if r.engine.Done() {
 			return
 		}
-		timer.Reset(max(0, min(r.wake, r.flights.next, r.hangs).Sub(r.mono())))
+		timer.Reset(max(0, min(r.wake, r.flights.next, r.hangs, r.ends.due).Sub(r.mono())))
 		select {
 		case <-r.inbox.wake:
 		case <-timer.C:
@@ -154,6 +156,7 @@ func (r *run) advance(b batch) {
 	r.reportHeld()
 	r.reportHangs()
 	r.reportSilentSource()
+	r.ends.begin(r.mono(), r.worker.wall, r.do)
 	r.worker.publish(r.engine.Status())
 }
 
@@ -190,6 +193,8 @@ func (r *run) admit(a arrival) bool {
 		delete(r.prepare, in.Shard)
 	case engine.Returned:
 		r.returned(in.Tenure, a)
+	case engine.Settled:
+		r.ends.settled(in, r.mono)
 	case engine.Source:
 		r.sourceDue = engine.Never
 	case engine.Stop:
@@ -319,6 +324,7 @@ func (r *run) finish() {
 	r.worker.end(waiting)
 	r.cancelCalls()
 	r.do(r.endWatch)
+	r.do(func() { r.ends.finish(r.config.TTL, r.worker.wall) })
 	for _, e := range r.episode {
 		end := e.tenure.end(event.CauseStopped)
 		e.tenure.conclude(end)

@@ -246,10 +246,12 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 		unseated[worker], errs = gone, append(errs, err)
 	}
 	more, late, err := s.releaseAll(ctx, workers, why, of)
+	ended := slices.Concat(released, more)
 	for _, row := range more { // a shard that was claimed in between is in both
 		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
 	}
 	s.look(ctx, spared(unseated, owners, late)...)
+	s.countEnds(ctx, ended...)
 	return append(released, more...), errors.Join(append(errs, err)...)
 }
 
@@ -380,6 +382,7 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 	if err != nil {
 		return row, err
 	}
+	defer s.countEnds(ctx, row)
 	c := s.stated(row.Generation, why)
 	c.Free = true
 	if row, err = s.rewind(ctx, shard, c, to); err != nil {

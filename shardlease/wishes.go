@@ -34,10 +34,11 @@ const oldLook = time.Hour
 
 // announced makes workers and sessions read the row that a command has changed. If the wish cannot be stored,
 // workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
-// the command.
+// the command. Then it counts the tenure that the command has ended.
 func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
+		s.countEnds(ctx, row)
 	}
 	return row, err
 }

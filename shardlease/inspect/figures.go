@@ -20,9 +20,8 @@ type Figure struct {
 }
 
 // Figures returns the figures of a look at a group, those of one name side by side. If the look has failed, s is nil, and
-// the only figure says so. The ends of tenures are counted from snapshots that an [Observer] has seen, as those of
-// [Watch]: from its first look on, as far as the rows remember, and for each shard from when it was first listed. A
-// snapshot of [LookAt] has no figures.
+// the only figure says so. The ends of tenures are there for snapshots that an [Observer] has seen, as those of
+// [Watch], and count from its first look on. A snapshot of [LookAt] has no figures.
 func Figures(group string, s *Snapshot) []Figure {
 	c := figures{group: group}
 	const status = "0: all is well; 1: a warning; 2: an error; 3: the table cannot be read."
@@ -39,8 +38,8 @@ func Figures(group string, s *Snapshot) []Figure {
 	c.add("shardlease.workers", "{worker}", "Workers or sessions that have a seat.", float64(len(s.Workers)))
 	c.warnings(warnings)
 	for _, reason := range ends() {
-		if s.ends != nil {
-			c.add("shardlease.group.ends", "{tenure}", "Tenures that have ended, by the reason for the change of hands.", float64(s.ends[reason]), "reason", string(reason))
+		if s.ended != nil {
+			c.add("shardlease.group.ends", "{tenure}", "Tenures that have ended, by the reason for the change of hands.", float64(s.ended[reason]), "reason", string(reason))
 			c.all[len(c.all)-1].Total = true
 		}
 	}
@@ -133,22 +132,4 @@ func worst(list []Warning) (status int) {
 		}
 	}
 	return status
-}
-
-// ends returns the reasons for which a tenure ends: all but those for which a row is created or removed.
-func ends() []lease.Reason {
-	return []lease.Reason{
-		lease.ReasonReleased, lease.ReasonFinished, lease.ReasonExpired, lease.ReasonHandoff, lease.ReasonDrainTimeout, lease.ReasonStalled,
-		lease.ReasonFailed, lease.ReasonForced, lease.ReasonAdopted, lease.ReasonUnlisted,
-	}
-}
-
-// seeEnds counts the tenures of a shard that have ended since the row had a generation. The claim of a free shard ends
-// no tenure.
-func (o *Observer) seeEnds(row lease.Row, since int64) {
-	for _, t := range append(row.History(), row.Last) {
-		if t.Generation > since && t.From != "" {
-			o.ends[t.Reason]++
-		}
-	}
 }

@@ -2,12 +2,10 @@ package inspect_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -65,56 +63,4 @@ func TestFigures(t *testing.T) {
 			t.Errorf("a lease that nobody wants is no fault: %+v", f)
 		}
 	}
-}
-
-// TestFiguresCountEnds: the tenures that end are counted by the reason, from the first look on. A claim ends none, and
-// what was missed between two looks is counted from the history of the row.
-func TestFiguresCountEnds(t *testing.T) {
-	of, o := settled(t), inspect.Observer{}
-	ends := func() (all map[string]float64) {
-		t.Helper()
-		all = figures(t, snapshotOf(of, &o))
-		for name := range all {
-			if !strings.HasPrefix(name, "group.ends") {
-				delete(all, name)
-			}
-		}
-		return all
-	}
-	of.begin(of.rows["shard-0"], lease.ReasonHandoff, "b", "")
-	if got := ends(); len(got) > 0 {
-		t.Errorf("what ended before the first look: %v", got)
-	}
-	of.begin(of.rows["shard-0"], lease.ReasonExpired, "a", "")
-	of.begin(of.rows["shard-0"], lease.ReasonReleased, "", "a")
-	of.begin(of.rows["shard-0"], lease.ReasonReleased, "b", "")
-	of.begin(of.row("shard-5"), lease.ReasonInitial, "b", "")
-	want := "map[group.ends expired:1 group.ends released:1]"
-	for range 2 {
-		if got := fmt.Sprint(ends()); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	var counted, reasons []string
-	for _, f := range inspect.Figures(group, snapshotOf(of, &o)) {
-		if f.Total {
-			counted = append(counted, f.Labels[1][1])
-		}
-	}
-	for _, reason := range fixture.Kinds[lease.Reason](t) {
-		if reason != lease.ReasonInitial && reason != lease.ReasonRemoved {
-			reasons = append(reasons, string(reason))
-		}
-	}
-	slices.Sort(counted)
-	slices.Sort(reasons)
-	if !slices.Equal(counted, reasons) {
-		t.Errorf("counted are %v, and the reasons for which a tenure ends are %v", counted, reasons)
-	}
-}
-
-func snapshotOf(of *table, o *inspect.Observer) *inspect.Snapshot {
-	s := of.look()
-	o.See(s)
-	return s
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// NoTargets leaves out the target assignments, which are a query of their own. The targets of
 	// shards are unknown then.
 	NoTargets bool
+	// Ends is how far back Snapshot.Ends reaches, in whole hours. Default a day; negative: there are none.
+	Ends time.Duration
 	// MaxBackoff is the longest rest of a failed shard, as the workers are configured. No row and no
 	// seat has it. Default 5 min, or the backoff of the workers if that is longer.
 	MaxBackoff time.Duration
@@ -59,8 +61,8 @@ func (o Options) now() time.Time {
 	return o.Now()
 }
 
-// Look reads the rows of a group, then the seats with the plan and the wishes, then the targets, and
-// verifies the table. A group that has no records gives an empty snapshot.
+// Look reads the rows of a group, then the seats with the plan and the wishes, then the targets and the counts of
+// ends, and verifies the table. A group that has no records gives an empty snapshot.
 func Look(ctx context.Context, l Lister, group string, o Options) (*Snapshot, error) {
 	r := reading{ctx: ctx, from: l, group: group, options: o}
 	if err := r.readRows(); err != nil {
@@ -70,6 +72,9 @@ func Look(ctx context.Context, l Lister, group string, o Options) (*Snapshot, er
 		return nil, err
 	}
 	if err := r.readTargets(); err != nil {
+		return nil, err
+	}
+	if err := r.readEnds(); err != nil {
 		return nil, err
 	}
 	if err := r.verify(); err != nil {

@@ -141,12 +141,12 @@ func TestLook(t *testing.T) {
 	if s.Shard("shard-0").Target.Name != "a" || s.Shard("shard-9") != nil || s.Count(inspect.Held) != 3 {
 		t.Error(s.Shard("shard-0").Target, s.Count(inspect.Held))
 	}
-	for kind, n := range map[lease.Kind]int{lease.KindLease: 1, lease.KindSeat: 1, lease.KindTarget: 1} {
+	for kind, n := range map[lease.Kind]int{lease.KindLease: 1, lease.KindSeat: 1, lease.KindTarget: 1, lease.KindEnds: 1} {
 		if of.lists[kind] != n {
 			t.Errorf("%d listings of %vs, want %d", of.lists[kind], kind, n)
 		}
 	}
-	if s.Cost.ReadUnits != 0.5+1+0.5 {
+	if s.Cost.ReadUnits != 0.5+1+0.5+0.5 {
 		t.Errorf("%v read units", s.Cost.ReadUnits)
 	}
 }

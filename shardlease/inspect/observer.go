@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"maps"
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
@@ -16,7 +15,7 @@ type Observer struct {
 	workers map[lease.Incarnation]*seenWorker
 	moves   map[moveKey]*seenMove
 	plan    sight[planKey]
-	ends    map[lease.Reason]int64 // how many tenures have ended since the first look
+	ends    seenEnds
 }
 
 // A sight is something that was seen, and since when it has been as it is.
@@ -94,7 +93,6 @@ const moveGap = 2
 func (o *Observer) See(s *Snapshot) {
 	if o.looks++; o.looks == 1 {
 		o.shards, o.workers, o.moves = map[string]*seenShard{}, map[lease.Incarnation]*seenWorker{}, map[moveKey]*seenMove{}
-		o.ends = map[lease.Reason]int64{}
 	}
 	for i := range s.Workers {
 		o.seeWorker(s, &s.Workers[i])
@@ -108,7 +106,7 @@ func (o *Observer) See(s *Snapshot) {
 		s.PlanAge = o.age(s.PlanAge, watched, o.plan.whole)
 	}
 	o.forget(s)
-	s.ends = maps.Clone(o.ends)
+	s.ended = o.ends.see(s)
 }
 
 // age returns an age after it was watched. At the first look nothing was watched yet.
@@ -159,9 +157,6 @@ func (o *Observer) seeShard(s *Snapshot, of *Shard, claimed bool) {
 	}
 	was.look = o.looks
 	at := s.RowsAt
-	if was.tenure.known && of.Row.Generation > was.tenure.as {
-		o.seeEnds(of.Row, was.tenure.as)
-	}
 	watched := was.tenure.see(of.Row.Generation, at)
 	of.Tenure = o.age(of.Tenure, watched, was.tenure.whole)
 	if watched = was.checkpoint.see(of.Row.Checkpoint, at); of.Row.Checkpoint.Generation > 0 {

@@ -38,6 +38,10 @@ type reading struct {
 	restored string // why the table counts as restored
 	unsure   error  // why the store could not verify the table
 	cost     Cost
+
+	ends      []lease.Ends
+	endsAt    time.Time // when they were read
+	uncounted error     // why some or all of them could not be
 }
 
 // A sized is a row and the size of its item.
@@ -119,6 +123,29 @@ func (r *reading) readMove(row lease.Row) error {
 			r.cost.ReadUnits += bill.units()
 		}
 	}
+	return r.ctx.Err()
+}
+
+// readEnds lists the counts of the tenures that have ended. Nothing depends on them, so a look succeeds without them.
+func (r *reading) readEnds() error {
+	now, span := r.options.now(), cmp.Or(r.options.Ends, 24*time.Hour)
+	r.ends, r.endsAt, r.uncounted = nil, now, nil
+	if span < 0 {
+		r.uncounted = errors.New("they were not asked for")
+		return nil
+	}
+	first := protocol.HourOf(now.Add(-span))
+	q := lease.Query{Group: r.group, Kind: lease.KindEnds, Eventually: true, After: lease.Ends{Hour: first.Add(-time.Hour)}.Key().Name}
+	var bad []Unreadable
+	err := r.list(q, &bad, func(record lease.Record, _ int) {
+		if of, ok := record.(lease.Ends); ok {
+			r.ends = append(r.ends, of)
+		}
+	})
+	for _, u := range bad {
+		r.uncounted = errors.Join(r.uncounted, u.Cause)
+	}
+	r.uncounted = errors.Join(r.uncounted, err)
 	return r.ctx.Err()
 }
 

@@ -37,11 +37,16 @@ type Snapshot struct {
 	RestoredWhy string
 	Unverified  error // why the store could not find out whether the table was restored; nil: it could
 
+	// Ends are the counts of the tenures that have ended, by hour, as far back as [Options].Ends; from [LookAt] there are none.
+	// Uncounted is why some or all of them cannot be read; nil: they were.
+	Ends      []lease.Ends
+	Uncounted error
+
 	Partial bool // only some shards were read, by [LookAt]
 	Cost    Cost // what this look has read
 
 	maxBackoff, quiet time.Duration          // as in Options
-	ends              map[lease.Reason]int64 // how many tenures an Observer has seen end; nil: none has seen this snapshot
+	ended             map[lease.Reason]int64 // how many tenures have ended since the first look of an Observer; nil: unknown
 }
 
 // An Unreadable is a record that exists and cannot be read.

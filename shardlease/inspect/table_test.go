@@ -36,6 +36,8 @@ type table struct {
 	lag     map[string]lease.Row // rows as an eventually consistent listing shows them
 	frozen  string               // the name of a worker that does nothing any more
 	idle    bool                 // no worker commits
+	ends    []lease.Ends
+	uncount error // why the counts of ends cannot be read
 }
 
 func newTable(t testing.TB) *table {
@@ -183,6 +185,12 @@ func (of *table) records(q lease.Query) (all []lease.Record) {
 		for _, target := range of.targets {
 			all = append(all, target)
 		}
+	case lease.KindEnds:
+		for _, hour := range of.ends {
+			if hour.Key().Name > q.After {
+				all = append(all, hour)
+			}
+		}
 	}
 	slices.SortFunc(all, func(a, b lease.Record) int { return strings.Compare(a.Key().Name, b.Key().Name) })
 	return all
@@ -197,6 +205,10 @@ func (of *table) List(_ context.Context, q lease.Query) iter.Seq2[lease.Record, 
 			if !of.isBad(record.Key()) && !yield(record, nil) {
 				return
 			}
+		}
+		if q.Kind == lease.KindEnds && of.uncount != nil {
+			yield(nil, of.uncount)
+			return
 		}
 		for _, k := range of.bad {
 			if k.Kind.Listed() == q.Kind && !yield(nil, &lease.MalformedError{Key: k, Cause: checkpoint.ErrInvalid}) {

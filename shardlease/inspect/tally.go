@@ -1,58 +1,79 @@
 package inspect
 
 import (
-	"cmp"
+	"maps"
 	"slices"
+	"time"
 
-	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Tally counts how the tenures of the workers or sessions with one name have ended, for one task.
+// A Tally is how many tenures have ended for one reason.
 type Tally struct {
-	Worker, Task string
-	// Released counts the tenures that the holder released, finished, failed or handed over, and those that
-	// a successor took over because the holder did not hand over in time.
-	Released int
-	Expired  int // the tenures that ended because the holder was evicted: it had died, or was paused
-	Forced   int // the tenures that a command has ended, or the adoption of a restored table
+	Reason lease.Reason
+	Count  int64
 }
 
-// Tallies counts how tenures have ended, as far as the rows remember. Each row keeps as many of the last
-// changes of hands as fit in it, at least two. So the counts for a worker whose shards rarely change hands
-// reach further back than those for another worker: compare the numbers within one tally, and not those of
-// two tallies. Tallies does not count removed rows. The list is sorted by worker and task.
-func (s *Snapshot) Tallies() []Tally {
-	var list []Tally
-	at := map[[2]string]int{}
-	for i := range s.Shards {
-		row := &s.Shards[i].Row
-		for _, t := range append(row.History(), row.Last) {
-			if t.From == "" { // nobody held the shard
-				continue
-			}
-			name := [2]string{t.From, t.Task}
-			if _, known := at[name]; !known {
-				at[name] = len(list)
-				list = append(list, Tally{Worker: t.From, Task: t.Task})
-			}
-			list[at[name]].add(t.Reason)
+// Tallies adds up Snapshot.Ends: how many tenures have ended, for each reason for which a tenure ends, and then for those that
+// only a newer version knows. A tenure that ended with the death of its worker is counted as expired when another worker
+// recovers the shard. The counts are up to a minute late, and lack what a killed process has itself ended in its last minute.
+func (s *Snapshot) Tallies() (list []Tally) {
+	all := map[lease.Reason]int64{}
+	for _, hour := range s.Ends {
+		for reason, n := range hour.Counts {
+			all[reason] += n
 		}
 	}
-	slices.SortFunc(list, func(a, b Tally) int {
-		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Task, b.Task))
-	})
+	reasons := ends()
+	for _, reason := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	for _, reason := range reasons {
+		list = append(list, Tally{reason, all[reason]})
+	}
 	return list
 }
 
-// add counts a tenure that has ended for that reason.
-func (t *Tally) add(reason lease.Reason) {
-	switch protocol.EndingOf(reason) {
-	case protocol.Evicted:
-		t.Expired++
-	case protocol.Commanded:
-		t.Forced++
-	default:
-		t.Released++
+// ends returns the reasons for which a tenure ends that counts: all but those for which a row is created, removed or adopted.
+func ends() []lease.Reason {
+	return []lease.Reason{
+		lease.ReasonReleased, lease.ReasonFinished, lease.ReasonHandoff, lease.ReasonDrainTimeout, lease.ReasonUnlisted, lease.ReasonForced,
+		lease.ReasonFailed, lease.ReasonStalled, lease.ReasonExpired,
 	}
+}
+
+// seenEnds are the ends since the first look that could read their counts.
+type seenEnds struct {
+	hours map[time.Time]map[lease.Reason]int64 // the highest counts that were seen; nil: none were read yet
+	since map[lease.Reason]int64
+}
+
+// see returns how many tenures have ended since the first look; nil: the counts cannot be read. A count that is lower than
+// before comes from a read that lags behind.
+func (e *seenEnds) see(s *Snapshot) map[lease.Reason]int64 {
+	if s.Uncounted != nil {
+		return nil
+	}
+	first := e.hours == nil
+	if first {
+		e.hours, e.since = map[time.Time]map[lease.Reason]int64{}, map[lease.Reason]int64{}
+	}
+	for _, now := range s.Ends {
+		seen := e.hours[now.Hour]
+		if seen == nil {
+			seen = map[lease.Reason]int64{}
+			e.hours[now.Hour] = seen
+		}
+		for reason, n := range now.Counts {
+			if grown := n - seen[reason]; grown > 0 {
+				seen[reason] = n
+				if !first {
+					e.since[reason] += grown
+				}
+			}
+		}
+	}
+	return maps.Clone(e.since)
 }

@@ -13,7 +13,7 @@ import (
 type WatchOptions struct {
 	Options
 	Every time.Duration // how often the seats are read; default 2 s
-	// RowsEvery is how often all rows are read at least, and the table verified. Default 30 s.
+	// RowsEvery is how often all rows are read at least, and the counts of ends, and the table verified. Default 30 s.
 	RowsEvery time.Duration
 }
 
@@ -98,6 +98,11 @@ func (w *watch) look() (*Snapshot, error) {
 	w.before, w.plan = r.seats, planOf(r.plan)
 	if err := w.readTargets(); err != nil {
 		return nil, err
+	}
+	if r.endsAt.IsZero() || w.Options.now().Sub(r.endsAt) >= w.RowsEvery {
+		if err := r.readEnds(); err != nil {
+			return nil, err
+		}
 	}
 	s := r.snapshot()
 	w.restless = slices.ContainsFunc(s.Shards, func(of Shard) bool {

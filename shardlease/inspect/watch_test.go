@@ -33,7 +33,7 @@ func (of *table) watch(n int, each func(look int, s *inspect.Snapshot)) {
 }
 
 // TestWatchAtRest: two minutes of ten shards that stay where they are cost a listing of the seats every two
-// seconds, of the rows every thirty, and of the targets once.
+// seconds, of the rows and of the counts of ends every thirty, and of the targets once.
 func TestWatchAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		of := crowd(t, 10, 4)
@@ -44,10 +44,10 @@ func TestWatchAtRest(t *testing.T) {
 			}
 			units += s.Cost.ReadUnits
 		})
-		if seats, rows, targets := of.lists[lease.KindSeat], of.lists[lease.KindLease], of.lists[lease.KindTarget]; seats != 61 || rows != 5 || targets != 1 || of.gets != 0 {
-			t.Errorf("%d listings of seats, %d of rows, %d of targets", seats, rows, targets)
+		if seats, rows, targets := of.lists[lease.KindSeat], of.lists[lease.KindLease], of.lists[lease.KindTarget]; seats != 61 || rows != 5 || targets != 1 || of.lists[lease.KindEnds] != 5 || of.gets != 0 {
+			t.Errorf("%d listings of seats, %d of rows, %d of targets, %d of counts", seats, rows, targets, of.lists[lease.KindEnds])
 		}
-		if want := 61 + 5*0.5 + 0.5; units != want {
+		if want := 61 + 5*0.5 + 0.5 + 5*0.5; units != want {
 			t.Errorf("%v read units, want %v", units, want)
 		}
 	})

@@ -93,6 +93,8 @@ func (w Write) checkChange() string {
 		return next.checkTarget(w.Old.(Target))
 	case Plan:
 		return next.checkPlan(w.Old.(Plan))
+	case Ends:
+		return next.checkEnds(w.Old.(Ends))
 	}
 	return ""
 }
@@ -110,6 +112,8 @@ func checkNew(r Record) string {
 		}
 	case Plan:
 		return r.checkNewPlan()
+	case Ends:
+		return r.checkEnds(Ends{})
 	}
 	return ""
 }

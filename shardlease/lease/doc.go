@@ -28,6 +28,8 @@
 // the only record that decides who holds a shard, so nothing is lost with a plan that is wrong,
 // late or missing.
 //
+// [Ends] count for people how tenures have ended, in one record for each hour.
+//
 // One worker at a time writes the plan and the targets, and each worker reads its own target. If two
 // planners meet, the one that opened the lower revision stops.
 //

@@ -27,6 +27,7 @@ const (
 	KindTarget                 // the kind of a [Target]; there are pages for each running worker
 	KindPlan                   // the kind of a [Plan]; there is at most one in a group
 	KindWishes                 // the kind of [Wishes]; there is at most one record in a group
+	KindEnds                   // the kind of [Ends]; there is at most one for each hour
 )
 
 func (k Kind) String() string {
@@ -41,6 +42,8 @@ func (k Kind) String() string {
 		return "plan"
 	case KindWishes:
 		return "wishes"
+	case KindEnds:
+		return "ends"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -73,7 +76,7 @@ type Key struct {
 	Group string
 	Kind  Kind
 	// Name is the shard of a lease row, the incarnation of a seat, or the incarnation and the page
-	// of a target. A plan and wishes have reserved names; their methods Key know them.
+	// of a target, or the hour of ends. A plan and wishes have reserved names; their methods Key know them.
 	Name string
 }
 
@@ -102,6 +105,11 @@ func (k Key) Validate() error {
 	case KindPlan, KindWishes:
 		if reserved(k.Name) != k.Kind {
 			return invalid("name", "must be the reserved name of its kind")
+		}
+		return validName("group", k.Group)
+	case KindEnds:
+		if _, ok := hourOf(k.Name); !ok {
+			return invalid("hour", "must be a whole hour of UTC, such as 2026-11-28T17")
 		}
 		return validName("group", k.Group)
 	}

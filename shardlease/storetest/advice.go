@@ -111,6 +111,8 @@ func adviceScenes() []scene {
 		{"drop wishes", "", func(b *bench) (lease.Write, error) {
 			return protocol.DropWishes(group, b.wishes(someWishes()).WriteID)
 		}},
+		{"first ends", "a", func(b *bench) (lease.Write, error) { return b.addEnds(lease.Ends{}, 0) }},
+		{"ends", "a", func(b *bench) (lease.Write, error) { return b.addEnds(b.ends(lease.Ends{}, 0), 0) }},
 	}
 }
 
@@ -125,6 +127,9 @@ func (b *bench) overtakeAdvice(k lease.Key) {
 	case lease.KindTarget:
 		t, _ := now.(lease.Target)
 		kept[lease.Target](b)(protocol.WriteTarget(t, newTarget("b", 99), b.stamp()))
+	case lease.KindEnds:
+		e, _ := now.(lease.Ends)
+		b.ends(e, 0)
 	default:
 		old, _ := now.(lease.Wishes)
 		old.Group = group

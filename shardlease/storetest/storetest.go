@@ -60,6 +60,8 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"MissingAdviceIsNotCreated", missingAdviceIsNotCreated},
 		{"BadAdviceWritesNothing", badAdviceWritesNothing},
 		{"AdviceIsNotShared", adviceIsNotShared},
+		// The counts of ends.
+		{"EndsComeBackByHour", endsComeBackByHour},
 		// Faults and bad input.
 		{"EveryWriteUnderEveryFate", everyWriteUnderEveryFate},
 		{"EndedContextAnswersNothing", endedContextAnswersNothing},

@@ -62,7 +62,7 @@ func groupPanels() []Panel {
 		}},
 		one("Workers", "none", "", `max by (group) (shardlease_workers{`+in+`})`, "{{group}}"),
 		one("Warnings", "none", "docs/operations.md has a section for each", `max by (group, code, level) (shardlease_warnings{`+in+`})`, "{{group}} {{code}} {{level}}"),
-		one("Tenures that ended, by reason", "none", "as the rows show: also for workers without metrics", `sum by (reason) (max by (group, reason) (increase(shardlease_group_ends_total{`+in+`}[$__rate_interval])))`, "{{reason}}"),
+		one("Tenures that ended, by reason", "none", "as the table counts: also for workers without metrics", `sum by (reason) (max by (group, reason) (increase(shardlease_group_ends_total{`+in+`}[$__rate_interval])))`, "{{reason}}"),
 	}
 }
 

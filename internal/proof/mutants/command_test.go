@@ -94,8 +94,6 @@ func commandMutants() []mutant {
 			swap(`s.wish(ctx, pin, within)`, `s.check(pin.By != "")`), inWorker, "TestReassignToAWorker|TestReassignWithoutAPin"},
 		{"a command is recognized by what it did", "shardlease.released",
 			without("t.did"), inWorker, "TestReassignSurvivesALostAnswer"},
-		{"a claim of a free shard ends no tenure", "shardlease/inspect.Snapshot.Tallies",
-			never("t.from"), "./shardlease/inspect", "TestTallies"},
 		{"a shard is reserved before it is unclaimed", "shardlease/inspect.findings.unclaimed",
 			cut("limit += of.Lasts"), "./shardlease/inspect", "TestExcuses"},
 		{"a reservation for nobody is reported", "shardlease/inspect.findings.claimsAs",

@@ -52,7 +52,11 @@ clocks. leaving-slowly and uneven need 25 s, stuck-handoff and dangling-offer 60
 	f := formatFlag(c, plugin, asJSON, asPrometheus)
 	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
 	c.RunE = do(func(ctx context.Context, _ []string) error {
-		s, err := o.observe(ctx, *lasts)
+		ends := time.Duration(-1)
+		if f.name == asPrometheus {
+			ends = time.Hour
+		}
+		s, err := o.observe(ctx, *lasts, ends)
 		if err != nil {
 			return err
 		}

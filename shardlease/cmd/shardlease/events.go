@@ -88,7 +88,7 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 	var last *inspect.Snapshot
 	var waiting queue
 	failing := false
-	for s, err := range inspect.Watch(ctx, from, o.at.group, o.watching(0)) {
+	for s, err := range inspect.Watch(ctx, from, o.at.group, o.watching(0, -1)) {
 		switch {
 		case ctx.Err() != nil:
 			return printEvents(o.out, waiting.all(), f)

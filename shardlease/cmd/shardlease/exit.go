@@ -123,7 +123,7 @@ type witness struct {
 // Write makes a write, and notes whether it was answered. The same write can be sent again.
 func (w *witness) Write(ctx context.Context, of lease.Write) (lease.Record, error) {
 	record, err := w.Store.Write(ctx, of)
-	if of.Key().Kind == lease.KindWishes && !w.wishes {
+	if kind := of.Key().Kind; kind == lease.KindEnds || kind == lease.KindWishes && !w.wishes {
 		return record, err
 	}
 	w.mu.Lock()

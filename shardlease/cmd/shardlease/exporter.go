@@ -70,7 +70,7 @@ func (o *observer) export(ctx context.Context, from inspect.Lister, at net.Liste
 // renew watches the group, and renews the pages after each look.
 func (o *observer) renew(ctx context.Context, from inspect.Lister, pages exporterPages) {
 	failing := false
-	for s, err := range inspect.Watch(ctx, from, o.at.group, inspect.WatchOptions{Options: inspect.Options{Now: o.now}}) {
+	for s, err := range inspect.Watch(ctx, from, o.at.group, inspect.WatchOptions{Options: inspect.Options{Now: o.now, Ends: time.Hour}}) {
 		o.tellFailing(&failing, err)
 		figures := inspect.Figures(o.at.group, s)
 		pages.text.body.Store(new(metricsText(figures)))

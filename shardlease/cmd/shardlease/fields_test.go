@@ -50,7 +50,7 @@ func TestJSONHasEveryColumn(t *testing.T) {
 	everyColumn(t, workerFields(), &inspect.Worker{Seat: seat}, "STATE") // dead, leaving, health and wish
 	everyColumn(t, shardFields(true), &inspect.Shard{Name: "shard", State: inspect.Held, Row: row, Owner: owner, Target: owner})
 	everyColumn(t, transferFields(), pastTransfer{"shard", last})
-	everyColumn(t, tallyFields(), inspect.Tally{Worker: "a", Task: "run"})
+	everyColumn(t, tallyFields(), inspect.Tally{Reason: lease.ReasonExpired, Count: 7})
 	everyColumn(t, wishFields(at), fixture.Wishes().List[0])
 	everyColumn(t, warningFields(), inspect.Warning{Code: inspect.CodeWish, Subject: "a", Text: "a text", Do: "a command"})
 	everyColumn(t, eventFields(), occurrence{at, "left", "a", "a text", &last})

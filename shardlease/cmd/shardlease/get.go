@@ -211,14 +211,14 @@ func (o *observer) historyCommand() *cobra.Command {
 		Long: `Lists the changes of hands that the rows remember, newest first: of one shard, or of all shards. A row keeps
 the last few changes. "initial: created" is the creation of the row, and "claimed after initial" its first claim.
 "claimed after forced" is the claim of a shard that a command had freed before. With
---count the command prints for each worker and task how many tenures ended by a release, by an expiry and by
-a command.`,
-		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count",
+--count the command prints how many tenures of the group have ended, by reason: of the last 90 days, or since
+--since, in whole hours. The workers store these counts, also those of removed shards.`,
+		Example:           "  shardlease history shard-7\n  shardlease history --since 1h\n  shardlease history --count --since 48h",
 		ValidArgsFunction: o.completeArgs(shardNames),
 	}
 	f := formatFlag(c, allFormats()...)
 	since := c.Flags().Duration("since", 0, "only changes in the last so long; 0: all")
-	count := c.Flags().Bool("count", false, "count how tenures ended, by worker and task")
+	count := c.Flags().Bool("count", false, "count how tenures ended, by reason")
 	c.RunE = do(func(ctx context.Context, args []string) error {
 		if *count {
 			return o.tally(ctx, args, *since, f)
@@ -249,19 +249,25 @@ a command.`,
 	return c
 }
 
+// endsKept is for how long a table keeps the counts of ends.
+const endsKept = 90 * 24 * time.Hour
+
 // tally prints how the tenures of the group have ended.
 func (o *observer) tally(ctx context.Context, args []string, since time.Duration, f *format) error {
-	if len(args) > 0 || since != 0 {
-		return usage("--count counts all that the rows remember: it takes neither SHARD nor --since")
+	if len(args) > 0 {
+		return usage("--count counts the tenures of all shards together: it takes no SHARD")
 	}
-	s, err := o.look(ctx)
-	if err != nil {
+	s, err := o.lookBack(ctx, cmp.Or(max(since, 0), endsKept))
+	switch {
+	case err != nil:
 		return err
+	case s.Uncounted != nil:
+		return fmt.Errorf("the counts of ends cannot be read: %w", s.Uncounted)
 	}
 	r := &result{kind: "tallies", item: "tally", head: scopeOf(s), grid: gridOf(s, columnsOf(tallyFields()))}
 	tallies := s.Tallies()
 	for _, t := range tallies {
-		r.names = append(r.names, t.Worker)
+		r.names = append(r.names, string(t.Reason))
 	}
 	addItems(r, tallyFields(), tallies...)
 	return o.show(s, r, f)

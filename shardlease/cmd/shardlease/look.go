@@ -156,7 +156,7 @@ same incarnation. With --observe the command watches the heartbeats, and BEATING
 	f := formatFlag(c, allFormats()...)
 	lasts := c.Flags().Duration("observe", 0, "watch the group for so long first")
 	c.RunE = do(func(ctx context.Context, _ []string) error {
-		s, err := o.observe(ctx, *lasts)
+		s, err := o.observe(ctx, *lasts, -1)
 		if err != nil {
 			return err
 		}

@@ -26,13 +26,16 @@ func (r *reader) open(ctx context.Context) (inspect.Lister, error) {
 	return r.tables.Reader(ctx, *r.at)
 }
 
-// look reads the whole group.
-func (r *reader) look(ctx context.Context) (*inspect.Snapshot, error) {
+// look reads the whole group, without the counts of ends.
+func (r *reader) look(ctx context.Context) (*inspect.Snapshot, error) { return r.lookBack(ctx, -1) }
+
+// lookBack reads the whole group, and the counts of ends as far back as span.
+func (r *reader) lookBack(ctx context.Context, span time.Duration) (*inspect.Snapshot, error) {
 	from, err := r.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := inspect.Look(ctx, from, r.at.group, inspect.Options{Now: r.now})
+	s, err := inspect.Look(ctx, from, r.at.group, inspect.Options{Now: r.now, Ends: span})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +45,7 @@ func (r *reader) look(ctx context.Context) (*inspect.Snapshot, error) {
 // existing returns the snapshot, or an error if the group has no record at all. Then the name is mistyped, or no worker
 // of the group has ever started. An empty list would look as if all were well.
 func (r *reader) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
-	if s.Plan == nil && !s.Sessions && !s.Restored && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable) == 0 {
+	if s.Plan == nil && !s.Sessions && !s.Restored && len(s.Shards)+len(s.Workers)+len(s.Wishes)+len(s.Unreadable)+len(s.Ends) == 0 {
 		return nil, missing("no such group %s: it has no record in table %s; 'shardlease groups' lists the groups", quoted(r.at.group), quoted(r.at.table))
 	}
 	return s, nil
@@ -51,8 +54,9 @@ func (r *reader) existing(s *inspect.Snapshot) (*inspect.Snapshot, error) {
 // observe looks at the group again and again, and returns the last snapshot, whose ages are observed. The time lasts
 // counts from the end of the first look to the last look. The first look itself does not count: it opens the table and
 // lists all rows, which can take a second or more, and in that time nobody can see that a heartbeat stands still. The
-// last look may take as long as its requests, each of which has a time limit of its own.
-func (r *reader) observe(ctx context.Context, lasts time.Duration) (last *inspect.Snapshot, err error) {
+// last look may take as long as its requests, each of which has a time limit of its own. The counts of ends are read as far
+// back as ends; negative: not at all.
+func (r *reader) observe(ctx context.Context, lasts, ends time.Duration) (last *inspect.Snapshot, err error) {
 	if lasts < 0 {
 		return nil, usage("--observe must not be negative")
 	}
@@ -68,7 +72,7 @@ func (r *reader) observe(ctx context.Context, lasts time.Duration) (last *inspec
 	end := time.AfterFunc(lasts, cancel) // ends the watch if the first look gets no answer
 	defer end.Stop()
 	var began time.Time
-	for s, fault := range inspect.Watch(within, from, r.at.group, r.watching(lasts)) {
+	for s, fault := range inspect.Watch(within, from, r.at.group, r.watching(lasts, ends)) {
 		switch {
 		case fault == nil:
 			last, err = s, nil
@@ -94,8 +98,8 @@ func (r *reader) observe(ctx context.Context, lasts time.Duration) (last *inspec
 }
 
 // watching returns the options of a watch of the given length, which reads the rows a few times.
-func (r *reader) watching(lasts time.Duration) inspect.WatchOptions {
-	return inspect.WatchOptions{Options: inspect.Options{Now: r.now}, Every: min(2*time.Second, lasts), RowsEvery: max(2*time.Second, lasts/8)}
+func (r *reader) watching(lasts, ends time.Duration) inspect.WatchOptions {
+	return inspect.WatchOptions{Options: inspect.Options{Now: r.now, Ends: ends}, Every: min(2*time.Second, lasts), RowsEvery: max(2*time.Second, lasts/8)}
 }
 
 // lookAt reads one shard, its parents and the seats.

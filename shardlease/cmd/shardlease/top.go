@@ -101,7 +101,7 @@ type look struct {
 
 // sendLooks sends each look of a watch until ctx ends.
 func (d *display) sendLooks(ctx context.Context, from inspect.Lister, rowsEvery time.Duration, send func(tea.Msg)) {
-	o := inspect.WatchOptions{Options: inspect.Options{Now: d.now}, RowsEvery: rowsEvery}
+	o := inspect.WatchOptions{Options: inspect.Options{Now: d.now, Ends: -1}, RowsEvery: rowsEvery}
 	for s, err := range inspect.Watch(ctx, from, d.at.group, o) {
 		send(look{s, err, d.now()})
 	}

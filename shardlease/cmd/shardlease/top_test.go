@@ -37,7 +37,7 @@ func (v *viewer) send(msg tea.Msg) {
 // look gives the model a look at the group.
 func (v *viewer) look(t testing.TB) {
 	t.Helper()
-	s, err := inspect.Look(t.Context(), v.tables.link("leases"), v.env["SHARDLEASE_GROUP"], inspect.Options{Now: func() time.Time { return v.clock }})
+	s, err := inspect.Look(t.Context(), v.tables.link("leases"), v.env["SHARDLEASE_GROUP"], inspect.Options{Now: func() time.Time { return v.clock }, Ends: -1})
 	v.send(look{s, err, v.clock})
 }
 

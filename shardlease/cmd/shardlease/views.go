@@ -93,11 +93,8 @@ type moveView struct {
 func tallyFields() []field[inspect.Tally] {
 	type of = inspect.Tally
 	return []field[of]{
-		{title: "WORKER/SESSION", json: "worker", value: func(t of) any { return t.Worker }},
-		{title: "TASK", json: "task,omitempty", value: func(t of) any { return t.Task }},
-		{title: ">RELEASED", json: "released", value: func(t of) any { return t.Released }},
-		{title: ">EXPIRED", json: "expired", value: func(t of) any { return t.Expired }},
-		{title: ">FORCED", json: "forced", value: func(t of) any { return t.Forced }},
+		{title: "REASON", json: "reason", value: func(t of) any { return t.Reason }},
+		{title: ">ENDS", json: "ends", value: func(t of) any { return t.Count }},
 	}
 }
 
