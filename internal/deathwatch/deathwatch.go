@@ -44,6 +44,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -101,6 +102,12 @@ func stands(conn net.Conn, by time.Time) bool {
 		return err
 	})
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// anyStands reports whether one of these connections does not end within endTime.
+func anyStands(conns []net.Conn) bool {
+	by := time.Now().Add(endTime)
+	return slices.ContainsFunc(conns, func(conn net.Conn) bool { return stands(conn, by) })
 }
 
 // hostOf returns the host at the other side of a connection; empty: it is not known.
