@@ -35,7 +35,7 @@ const (
 //
 // A goroutine answers a connection and ends within a second. Then the connection is kept, without a
 // goroutine. The server authenticates nobody, so it limits the number of both kinds of connections.
-// It reads nothing, unless it has to know whether a connection has ended, and closes the oldest kept
+// It reads nothing but a byte when it has to know whether a connection has ended, and closes the oldest kept
 // connection for a new one. A peer whose connection was closed dials again. So a hostile client can
 // hide a worker from its peers for a while, but it cannot make them believe that the worker is dead.
 type Server struct {

@@ -27,6 +27,7 @@ func TestVisits(t *testing.T) {
 		"it ends":   {func(t *testing.T, l *script) { connect(t, l).Close() }, 0},
 		"two at once": {func(t *testing.T, l *script) {
 			connect(t, l)
+			synctest.Wait() // until the first one is looked at
 			connect(t, l)
 		}, 2},
 		"one soon after another": {func(t *testing.T, l *script) {
