@@ -32,8 +32,8 @@
 //   - Refused and Other are reported only for an attempt that began after the call of [Links.Watch].
 //   - A worker that lives and whose listener is open is never Refused by a [Server], however many
 //     connections it has: a full one accepts and closes, which is Silent.
-//   - Nothing that arrives is stored. A link reads at most 128 bytes, and a server one byte, to see whether a
-//     connection has ended, when it matters.
+//   - Nothing that arrives is stored. A link reads at most 128 bytes. A server reads one byte when it has to know whether a
+//     connection has ended: for a visit and for a doubt.
 //   - A quiet connection needs no timer. It needs a goroutine at the watcher, and none at the server.
 //   - If a listener, a connection or a dialer panics or calls runtime.Goexit, it has failed. That ends nothing else.
 //   - A connection that blocks when it is closed delays no caller of this package.
@@ -44,6 +44,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -101,6 +102,12 @@ func stands(conn net.Conn, by time.Time) bool {
 		return err
 	})
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// anyStands reports whether one of these connections does not end within endTime.
+func anyStands(conns []net.Conn) bool {
+	by := time.Now().Add(endTime)
+	return slices.ContainsFunc(conns, func(conn net.Conn) bool { return stands(conn, by) })
 }
 
 // hostOf returns the host at the other side of a connection; empty: it is not known.

@@ -52,11 +52,13 @@ type served struct {
 	end     chan error // what Serve has returned
 	wg      sync.WaitGroup
 	running atomic.Int32 // goroutines that answer
+	visits  atomic.Int32
 }
 
 // serve runs a server on a listener until the test ends.
 func serve(t testing.TB, l net.Listener, incarnation string) *served {
-	s := &served{Server: NewServer(l, func() {}), end: make(chan error, 1)}
+	s := &served{end: make(chan error, 1)}
+	s.Server = NewServer(l, func() { s.visits.Add(1) })
 	if l.Addr() != nil {
 		s.address = l.Addr().String()
 	}

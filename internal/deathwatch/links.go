@@ -71,7 +71,7 @@ type link struct {
 	ended     bool     // nothing is reported any more
 	reporting bool     // a report is under way
 	conn      net.Conn // the connection; nil: none
-	stands    bool     // the peer is confirmed on it
+	stands    bool     // the peer is confirmed on it, and nobody has knocked
 }
 
 // NewLinks returns links that connect with dial, or with a net.Dialer if dial is nil. The function
@@ -123,12 +123,14 @@ func (l *Links) Watch(peer, address string) {
 	}
 }
 
-// Knock closes the connection to a peer, so that the link makes another one, which the peer's server reports as a visit.
+// Knock closes the connection to a peer. The link then makes another one, which the peer's server reports as a visit.
+// If there is no connection, the link is making one already, and Knock does nothing.
 func (l *Links) Knock(peer string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k := l.links[peer]; k != nil && k.stands {
 		conn := k.conn
+		k.stands = false // a connection that blocks when it is closed is closed once
 		l.start(func() { hangUp(conn) })
 	}
 }

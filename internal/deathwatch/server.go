@@ -22,7 +22,7 @@ import (
 
 const (
 	answerTime   = time.Second      // how long an answer may take, with the handshake of TLS
-	visitTime    = time.Second / 10 // between two calls of visited
+	visitTime    = time.Second / 10 // from one look for visitors to the next
 	maxAnswering = 64               // the most connections that are being answered
 	maxKept      = 128              // the most connections that are kept after their answer
 	smallBuffer  = 4 << 10          // the receive buffer of a kept connection
@@ -35,7 +35,7 @@ const (
 //
 // A goroutine answers a connection and ends within a second. Then the connection is kept, without a
 // goroutine. The server authenticates nobody, so it limits the number of both kinds of connections.
-// It reads nothing, unless it has to know whether a connection has ended, and closes the oldest kept
+// It reads nothing but a byte when it has to know whether a connection has ended, and closes the oldest kept
 // connection for a new one. A peer whose connection was closed dials again. So a hostile client can
 // hide a worker from its peers for a while, but it cannot make them believe that the worker is dead.
 type Server struct {
@@ -50,7 +50,9 @@ type Server struct {
 	answered    string              // the last incarnation that was not "": what all kept connections were answered
 	answering   map[*visit]struct{} // the connections that are being answered
 	kept        []net.Conn          // the connections after their answer, the oldest first
-	told        time.Time           // when visited was called last
+	fresh       int                 // how many connections were kept since the last look for visitors
+	looking     bool                // a goroutine waits to look for visitors
+	looked      time.Time           // when the last look began
 }
 
 // A visit is a connection that is being answered. A connection itself cannot be the key of a map,
@@ -60,7 +62,9 @@ type visit struct{ conn net.Conn }
 // NewServer returns a server that has the listener. The server answers nothing until Answer is
 // called.
 //
-// The function visited is called when a connection was answered, at most ten times a second.
+// The function visited is called after a connection was answered, unless the connection ends within 50 ms: then it was
+// a peer that doubts a refusal (doubt.go), or a health check. It is called at most ten times a second. A visit that
+// comes soon after another one is reported later.
 func NewServer(l net.Listener, visited func()) *Server {
 	return &Server{listener: l, visited: visited, done: make(chan struct{}), answering: map[*visit]struct{}{}}
 }
@@ -146,28 +150,47 @@ func (s *Server) admit(conn net.Conn, start func(func())) {
 		return
 	}
 	start(func() {
-		defer s.left(v) // last, because closing may take time, and the goroutine counts until its end
-		ok := false     // also if the connection calls runtime.Goexit
-		defer func() {
-			if closing := s.settle(v, inc, ok); closing != nil {
-				hangUp(closing)
-			}
-		}()
-		if ok = guarded(func() error { return answer(conn, inc) }) == nil; ok && s.tells() {
-			s.visited()
-		}
+		s.attend(v, inc)
+		s.announce()
 	})
 }
 
-// tells reports whether to call visited.
-func (s *Server) tells() bool {
+// attend answers a connection, and keeps or closes it.
+func (s *Server) attend(v *visit, inc string) {
+	defer s.left(v) // last, because closing may take time, and the goroutine counts until its end
+	ok := false     // also if the connection calls runtime.Goexit
+	defer func() {
+		if closing := s.settle(v, inc, ok); closing != nil {
+			hangUp(closing)
+		}
+	}()
+	ok = guarded(func() error { return answer(v.conn, inc) }) == nil
+}
+
+// announce calls visited if one of the connections that were kept since the last look still stands. One goroutine waits
+// for the next look, for all of them.
+func (s *Server) announce() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || time.Since(s.told) < visitTime {
-		return false
+	pause := visitTime - time.Since(s.looked)
+	if s.fresh == 0 || s.looking {
+		s.mu.Unlock()
+		return
 	}
-	s.told = time.Now()
-	return true
+	s.looking = true
+	s.mu.Unlock()
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-s.done:
+		}
+	}
+	s.mu.Lock()
+	fresh := slices.Clone(s.kept[max(0, len(s.kept)-s.fresh):])
+	s.fresh, s.looking, s.looked = 0, false, time.Now()
+	s.mu.Unlock()
+	if anyStands(fresh) && !s.isClosed() {
+		s.visited()
+	}
 }
 
 // left is called at the end of a goroutine that has answered.
@@ -202,7 +225,7 @@ func (s *Server) settle(v *visit, inc string, ok bool) net.Conn {
 	if !ok || s.closed || inc != s.answered {
 		return v.conn
 	}
-	s.kept = append(s.kept, v.conn)
+	s.kept, s.fresh = append(s.kept, v.conn), s.fresh+1
 	if len(s.kept) <= maxKept {
 		return nil
 	}
@@ -222,8 +245,7 @@ func (s *Server) hears(host string) bool {
 	if len(from) > 0 {
 		kept = from
 	}
-	by := time.Now().Add(endTime)
-	return slices.ContainsFunc(kept, func(conn net.Conn) bool { return stands(conn, by) })
+	return anyStands(kept)
 }
 
 // Answer sets the incarnation to answer from now on. Without one, new connections are closed without

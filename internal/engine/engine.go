@@ -94,7 +94,7 @@ func (e *Engine) take(in Input) {
 			e.shards.tendAll(t)
 		}
 	case Visited:
-		e.proofs.visited(t)
+		e.proofs.visited(t, e.watching())
 	case Deaf:
 		e.seat.deaf = true
 		e.faults.deaf.raise(t, t.now.Mono, "", in.Err)

@@ -314,7 +314,7 @@ func (f *fleet) keep(t *turn, leaves bool, unwatched *fault) (look, soon bool) {
 		f.proofs.lapse(t)
 		f.proofs.adjust(t, &f.peers, f.seat.former, rank >= 0)
 		f.proofs.keep(t, f.peers.named, unwatched)
-		look = f.proofs.looks(t)
+		look = f.proofs.due(t)
 	}
 	if f.watching() && f.peers.evict(t, f.seat.former, f.duty.reserve(t, rank), &f.proofs, f.proofDelay()) {
 		look, soon = look || f.proofs.any(), true

@@ -22,8 +22,9 @@ import (
 // refusal that may come from this worker's own side: the shell looks at another peer before it reports one.
 //
 // Called by the fleet and the peers: of and any; and by the spine: linked with each attempt, visited with each
-// connection of another worker, knock with each plan of this worker, and lapse, adjust, keep and looks in each step. The spine of a session calls relink in
-// place of adjust: it has links to the holders of leases for which its callers wait, and only while they wait.
+// connection of another worker, knock with each plan that this worker has closed, and lapse, adjust, keep and due in each
+// step. The spine of a session calls relink in place of adjust: it has links to the holders of leases for which its callers
+// wait, and only while they wait.
 //
 // Invariant: a proof is advice to evict early. The eviction is the same conditional deletion as after the
 // lease time, so no promise depends on whether the proof is right.
@@ -36,16 +37,17 @@ const (
 	paceProven = 100 * time.Millisecond // from one watcher to the next until it evicts a worker whose death is proven
 	apartProof = 250 * time.Millisecond // between two plans after such an eviction
 	proofFor   = time.Second            // a proof counts for so long, or for a heartbeat interval if that is longer
+	mostLooks  = 3                      // how often a worker reads in a heartbeat interval because somebody has connected
 	hideFor    = 10                     // how many lease times a worker hides its address after an eviction by mistake
 )
 
 // Proofs are this worker's connections to its peers, sorted by incarnation.
 type proofs struct {
 	links []link
-	at    order   // the step of the last change of the peers to which the links were adjusted
-	scan  Instant // when to check next which peers cannot be reached
-	look  Instant // when to list the seats, because a newcomer may have connected; 0: not for that
-	last  Instant // when that was due last
+	at    order              // the step of the last change of the peers to which the links were adjusted
+	scan  Instant            // when to check next which peers cannot be reached
+	look  Instant            // when to list the seats or to read the plan, because somebody has connected; 0: not for that
+	looks [mostLooks]Instant // when that was due the last times, the earliest first
 }
 
 // A link is the connection to one peer.
@@ -155,17 +157,28 @@ func (p *proofs) linked(t *turn, in Linked) (proven bool) {
 }
 
 // visited notes that somebody has connected. A newcomer connects to all workers as soon as it has listed the seats.
-// The watchers list the seats then, and connect to it in their turn, so that its death is noticed too. Others read the
-// plan, because a planner may have knocked. A hostile client causes three such reads in a heartbeat interval at most.
-func (p *proofs) visited(t *turn) {
-	if p.look == 0 {
-		p.look = max(t.now.Mono, p.last.Add(t.beat/3))
-		p.last = p.look
+// The watchers list the seats then, and connect to the newcomer in their turn, so that its death is noticed too. The other
+// workers read the plan, because a planner may have knocked. A hostile client causes three such reads in a heartbeat
+// interval at most: those of the seats at equal distances, because newcomers may come at any time, but those of the plan
+// at once, because one plan may soon follow another.
+func (p *proofs) visited(t *turn, watching bool) {
+	if p.look > 0 {
+		return
 	}
+	p.look = t.now.Mono
+	switch {
+	case watching:
+		p.look = max(p.look, p.looks[mostLooks-1].Add(t.beat/mostLooks))
+	case p.looks[0] > 0:
+		p.look = max(p.look, p.looks[0].Add(t.beat))
+	}
+	copy(p.looks[:], p.looks[1:])
+	p.looks[mostLooks-1] = p.look
 }
 
-// knock connects once more to the workers of a large fleet whose targets a plan has changed. Otherwise those that do not watch
-// would read the plan once per heartbeat interval, and the shards of a dead worker would wait for that.
+// knock connects once more to the workers of a large fleet whose targets a plan has changed, so that they read the plan
+// now. Workers that do not watch read it only once per heartbeat interval otherwise, and the shards that a dead worker has
+// left to them would wait for that.
 func (p *proofs) knock(t *turn, next []lease.Target) {
 	for i := range next {
 		if l := p.find(next[i].Incarnation); t.large && l != nil && l.confirmed && next[i].Revision == 0 {
@@ -174,8 +187,8 @@ func (p *proofs) knock(t *turn, next []lease.Target) {
 	}
 }
 
-// looks reports whether to list the seats, or to read the plan, because somebody has connected.
-func (p *proofs) looks(t *turn) bool {
+// due reports whether to list the seats, or to read the plan, because somebody has connected.
+func (p *proofs) due(t *turn) bool {
 	if p.look == 0 || t.before(p.look) {
 		return false
 	}

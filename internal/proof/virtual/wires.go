@@ -110,7 +110,8 @@ func (w *Wires) visit(address string) {
 }
 
 // show returns what an attempt shows. As in package deathwatch, a refusal shows nothing unless another peer answers. If
-// there is no other peer, it shows nothing while the peer has a connection to this process.
+// there is no other peer, it shows nothing while the peer has a connection to this process. The other peer is not visited:
+// the connection to it ends at once, and a deathwatch.Server reports only connections that stand.
 func (w *Wires) show(from *Process, to engine.Link) engine.Shown {
 	shown := w.look(from, to)
 	if shown == engine.Refuses && !w.confirmed(from, to) {
