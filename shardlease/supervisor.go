@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, moves, releases, reassigns, quarantines and rewinds
-// shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
+// A Supervisor lists the shards and workers of a group, moves, releases, reassigns, quarantines, rewinds and
+// finishes shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
 // # Commands
@@ -341,14 +341,10 @@ func eviction(key lease.Key, record lease.Record, err error) (lease.Write, error
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until
 // Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.quarantine(ctx, shard, seen, why)
-	return s.announced(ctx, row, err)
-}
-
-func (s Supervisor) quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, err := s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
+	return s.announced(ctx, row, err)
 }
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
@@ -357,42 +353,6 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
 	return s.announced(ctx, row, err)
-}
-
-// Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
-// beginning. A finished shard is unfinished afterwards, and a quarantined one stays quarantined.
-//
-// If a worker holds the shard, Rewind quarantines it first, so that no worker can claim it before
-// its checkpoint is moved, and then moves the checkpoint and ends the quarantine with one write. If
-// Rewind is interrupted in between, or cannot make that write, the shard stays quarantined at its
-// old checkpoint: rewind it again, and then release it from quarantine.
-func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
-	if !to.IsZero() {
-		if err := s.Order.Advance(shard, checkpoint.Mark{}, to); err != nil {
-			return lease.Row{}, fmt.Errorf("rewind %v: %w", s.key(shard), err)
-		}
-	}
-	row, err := s.rewind(ctx, shard, s.stated(seen, why), to)
-	if !errors.Is(err, lease.ErrHeld) {
-		return s.announced(ctx, row, err)
-	}
-	row, err = s.quarantine(ctx, shard, seen, why)
-	if err != nil {
-		return row, err
-	}
-	c := s.stated(row.Generation, why)
-	c.Free = true
-	if row, err = s.rewind(ctx, shard, c, to); err != nil {
-		err = fmt.Errorf("the shard was quarantined, and may still be: %w", err)
-	}
-	_, _ = s.announced(ctx, row, nil)
-	return row, err
-}
-
-func (s Supervisor) rewind(ctx context.Context, shard string, c protocol.Command, to checkpoint.Mark) (lease.Row, error) {
-	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Rewind(row, c, to, st)
-	})
 }
 
 // Remove replaces the row of a shard without owner by a tombstone. If the source lists the
@@ -438,15 +398,15 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 	if err != nil {
 		return lease.Row{}, err
 	}
-	const tries = 3
+	const tries = 10 // each commit of the owner refuses a swap
 	for try := 1; ; try++ {
 		w, err := make(row, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
 		if err != nil {
 			return row, err
 		}
 		answer := s.send(ctx, row, w)
-		// Again: the row has changed within its generation, so the command is still allowed. A
-		// row without owner changes in this way very rarely.
+		// Again: the row has changed within its generation, so the command is still allowed. The refusal contains the
+		// row as it is now.
 		if answer.Verdict == protocol.Again && try < tries {
 			row = answer.Row
 			continue

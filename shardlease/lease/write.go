@@ -55,8 +55,8 @@ const (
 	// that were read, and so everything else in it too. (The id alone is not enough: a
 	// transfer keeps a later checkpoint of the table, so the row can differ from what the
 	// writer of the transfer expected under the same id.) The holder of a record swaps; an
-	// operator swaps a row that nobody holds, to rewind it, to free it from quarantine or to
-	// remove it; and a worker swaps such a row to remove it, or to create a removed row
+	// operator swaps a row that nobody holds, to free it from quarantine or to
+	// remove it, and any row to rewind or to finish it; and a worker swaps such a row to remove it, or to create a removed row
 	// again. A worker also swaps a row that nobody holds, or whose owner is dead, to quarantine
 	// a shard that has failed too often. A writer has at most one such write under way, so no
 	// other write can slip in unnoticed between its read and its write.
@@ -198,7 +198,7 @@ func (r Row) swapped(old Row) string {
 		return "handover"
 	case r.Reserved.For != "":
 		return "release for another"
-	case !old.Owner.IsZero():
+	case !old.Owner.IsZero() && !r.rewound():
 		return "release"
 	case r.Checkpoint != old.Checkpoint || old.Finished:
 		return "rewind"

@@ -60,7 +60,7 @@ func invocations() map[string][]string {
 
 		"move": {"--why", "test", "--to", "host-2", "held"}, "release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
 		"quarantine": {"--why", "test", "free"}, "unquarantine": {"--why", "test", "set-aside"},
-		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"},
+		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"}, "finish": {"--why", "test", "held"},
 		"cordon": append(yes, "host-1"), "drain": append(yes, "host-1"), "pause": yes, "raise": yes, "resume": {"--yes"}, "pin": append(yes, "held", "host-2"), "lift": {"--yes", "pause"},
 		"create": {}, "verify": {}, "adopt": {"--yes"},
 	}
