@@ -97,10 +97,19 @@ func (s Supervisor) Drain(ctx context.Context, worker string, lasts time.Duratio
 	return s.steer(ctx, lease.Wish{Kind: lease.WishDrain, Subject: worker, Why: why}, lasts)
 }
 
+// pauseFor is how long a pause lasts, unless its caller says otherwise.
+const pauseFor = 24 * time.Hour
+
 // Pause makes plans leave every held shard where it is. Shards without an owner are still assigned,
-// and a worker that shuts down still gives up its shards. The wish ends after lasts; if lasts is 0,
-// it ends when it is lifted.
+// and a worker that shuts down still gives up its shards. The wish ends after lasts. If lasts is 0, it ends after 24
+// hours: in a forgotten pause every deploy has gaps. If lasts is negative, the wish ends when it is lifted.
 func (s Supervisor) Pause(ctx context.Context, lasts time.Duration, why string) error {
+	switch {
+	case lasts == 0:
+		lasts = pauseFor
+	case lasts < 0:
+		lasts = 0
+	}
 	return s.steer(ctx, lease.Wish{Kind: lease.WishPause, Why: why}, lasts)
 }
 

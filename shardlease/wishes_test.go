@@ -173,7 +173,7 @@ func TestInvalidWishes(t *testing.T) {
 		"no shard":          {s.Pin(t.Context(), "", "a", 0, "why"), checkpoint.ErrInvalid},
 		"a pin to nobody":   {s.Pin(t.Context(), "s", "", 0, "why"), checkpoint.ErrInvalid},
 		"a reason in lines": {s.Pause(t.Context(), 0, "a\nb"), checkpoint.ErrInvalid},
-		"a negative time":   {s.Pause(t.Context(), -time.Second, "why"), shardlease.ErrConfig},
+		"a negative time":   {s.Cordon(t.Context(), "a", -time.Second, "why"), shardlease.ErrConfig},
 		"no operator":       {shardlease.Supervisor{Store: s.Store, Group: "orders"}.Pause(t.Context(), 0, "why"), shardlease.ErrConfig},
 		"nothing to lift":   {s.Lift(t.Context(), lease.WishCordon, "a"), lease.ErrNotFound},
 	} {
