@@ -21,18 +21,18 @@ func (s Supervisor) Finish(ctx context.Context, shard string, seen int64, why st
 	row, err := s.command(ctx, "finish", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Conclude(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "finish", Why: why}, row, err)
 }
 
 // Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
 // beginning. A finished shard is unfinished afterwards, and a quarantined one stays quarantined. If a worker holds the
 // shard, the same write takes it from that worker, whose commits are refused afterwards.
 func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
-	if err := s.ordered(s.key(shard), to); err != nil {
+	if err := ordered(s.Order, s.key(shard), to); err != nil {
 		return lease.Row{}, err
 	}
-	row, err := s.rewind(ctx, shard, seen, to, why)
-	return s.announced(ctx, row, err)
+	row, err := rewind(ctx, s, shard, seen, to, why)
+	return s.announced(ctx, lease.Act{Did: "rewind", Why: why}, row, err)
 }
 
 // RewindAll rewinds every shard of the group that is not finished, each as [Supervisor.Rewind] does. It returns the
@@ -44,10 +44,10 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why string) ([]lease.Row, error) {
 	err := s.check(true)
 	if err == nil {
-		err = s.ordered(s.key("*"), to)
+		err = ordered(s.Order, s.key("*"), to)
 	}
 	if err == nil {
-		err = s.paused(ctx)
+		err = paused(ctx, s)
 	}
 	if err != nil {
 		return nil, err
@@ -61,9 +61,9 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 			continue
 		}
 		const tries = 3
-		now, err := s.rewind(ctx, row.Shard, row.Generation, to, why)
+		now, err := rewind(ctx, s, row.Shard, row.Generation, to, why)
 		for try := 1; errors.Is(err, lease.ErrOutdated) && !now.Finished && try < tries; try++ { // it was claimed or released since it was listed
-			now, err = s.rewind(ctx, row.Shard, now.Generation, to, why)
+			now, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
 		}
 		if isInvalid(err) {
 			return nil, err
@@ -74,11 +74,11 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 		errs = append(errs, err)
 	}
 	s.look(ctx, names...)
-	return rewound, errors.Join(errs...)
+	return changed(ctx, s, lease.Act{Did: "rewind", Why: why}, rewound, errors.Join(errs...))
 }
 
 // paused returns an error if no pause stands.
-func (s Supervisor) paused(ctx context.Context) error {
+func paused(ctx context.Context, s Supervisor) error {
 	now, err := s.wishes(ctx)
 	stands := func(w lease.Wish) bool { return w.Kind == lease.WishPause && w.Stands(time.Now()) }
 	if err == nil && !slices.ContainsFunc(now.List, stands) {
@@ -88,17 +88,17 @@ func (s Supervisor) paused(ctx context.Context) error {
 }
 
 // ordered returns an error if the order of the group cannot read the position.
-func (s Supervisor) ordered(at lease.Key, to checkpoint.Mark) error {
+func ordered(order checkpoint.Order, at lease.Key, to checkpoint.Mark) error {
 	if to.IsZero() {
 		return nil
 	}
-	if err := s.Order.Advance(at.Name, checkpoint.Mark{}, to); err != nil {
+	if err := order.Advance(at.Name, checkpoint.Mark{}, to); err != nil {
 		return fmt.Errorf("rewind %v: %w", at, err)
 	}
 	return nil
 }
 
-func (s Supervisor) rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
+func rewind(ctx context.Context, s Supervisor, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
 	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Rewind(row, s.stated(seen, why), to, st)
 	})

@@ -88,6 +88,9 @@ type Supervisor struct {
 	// NoDelay makes ForceRelease, Reassign, Evict and ReleaseTask leave no lock delay: another session may acquire
 	// the lease at once. ForceRelease and Reassign also end one that an earlier command has left.
 	NoDelay bool
+	// Unjournaled is called if an act was carried out, and its entry in the journal ([Supervisor.Journal]) was not stored: the
+	// table does not answer, or the permissions do not allow the partition of the journal. Nil: nobody is told.
+	Unjournaled func(act lease.Act, err error)
 }
 
 // List returns the lease rows of the group, sorted by shard. The error contains a
@@ -173,7 +176,7 @@ func checkTask(task string) error {
 // store was lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "release", Why: why}, row, err)
 }
 
 func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
@@ -208,7 +211,7 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 		}
 	}
 	released, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
-	return released, errors.Join(err, expelled)
+	return changed(ctx, s, lease.Act{Did: "release-task", Subject: task, Why: why}, released, errors.Join(err, expelled))
 }
 
 // Evict force-releases the shards of a worker and deletes its seat, so that the other workers claim
@@ -223,7 +226,12 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // afterwards. If another worker, or this one under its new seat, claims such a shard first, a failed
 // attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
-	return s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	released, err := s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	act := lease.Act{Did: "evict", Subject: string(worker), Why: why}
+	if len(released) > 0 && released[0].Last.From != "" {
+		act.Subject = fmt.Sprintf("%s (%s)", released[0].Last.From, worker)
+	}
+	return changed(ctx, s, act, released, err)
 }
 
 // expel releases the shards of some workers and of the owners for which of is true, deletes their seats
@@ -345,7 +353,7 @@ func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, wh
 	row, err := s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "quarantine", Why: why}, row, err)
 }
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
@@ -353,7 +361,7 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 	row, err := s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "unquarantine", Why: why}, row, err)
 }
 
 // Remove replaces the row of a shard without owner by a tombstone. If the source lists the
@@ -362,7 +370,7 @@ func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why st
 	row, err := s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "remove", Why: why}, row, err)
 }
 
 func (s Supervisor) key(shard string) lease.Key {

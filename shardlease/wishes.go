@@ -32,12 +32,14 @@ const lookFor = time.Minute
 // operator may be ahead. Where sessions hold their leases for moments only, nobody else removes it.
 const oldLook = time.Hour
 
-// announced makes workers and sessions read the row that a command has changed. If the wish cannot be stored,
-// workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
+// announced makes workers and sessions read the row that a command has changed, and records the command. If the wish cannot
+// be stored, workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
 // the command.
-func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
+func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
+		act.Subject, act.Generation = row.Shard, row.Last.Generation
+		journal(ctx, s, act)
 	}
 	return row, err
 }
@@ -80,7 +82,7 @@ func (s Supervisor) steer(ctx context.Context, w lease.Wish, lasts time.Duration
 	if s.ofSessions(ctx) {
 		return &lease.RuleError{Transition: string(w.Kind), Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
 	}
-	return s.wish(ctx, w, lasts)
+	return wished(ctx, s, w, s.wish(ctx, w, lasts))
 }
 
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
@@ -125,7 +127,8 @@ func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Du
 // meanwhile. In a group of workers the wish ends when all of them say on their seats that they have done so. In a group of
 // sessions it ends after lasts, or when it is lifted; inspect shows which sessions have done so.
 func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishRaise, Why: why}, lasts)
+	w := lease.Wish{Kind: lease.WishRaise, Why: why}
+	return wished(ctx, s, w, s.wish(ctx, w, lasts))
 }
 
 // Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
@@ -135,14 +138,15 @@ func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject strin
 	if err := s.check(true); err != nil {
 		return err
 	}
-	lifted := lease.Wish{Kind: kind, Subject: subject}
-	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
-		rest := slices.DeleteFunc(list, func(w lease.Wish) bool { return w.Compare(lifted) == 0 })
+	wish := lease.Wish{Kind: kind, Subject: subject}
+	err := s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		rest := slices.DeleteFunc(list, func(w lease.Wish) bool { return w.Compare(wish) == 0 })
 		if len(rest) == len(list) {
 			return nil, fmt.Errorf("lift %s: no such wish (%w)", strings.TrimSpace(string(kind)+" "+subject), lease.ErrNotFound)
 		}
 		return rest, nil
 	})
+	return lifted(ctx, s, string(kind), subject, err)
 }
 
 // LiftAll ends all wishes of the group, and returns nil if there are none. If the record of the wishes
@@ -152,6 +156,10 @@ func (s Supervisor) LiftAll(ctx context.Context) error {
 	if err := s.check(true); err != nil {
 		return err
 	}
+	return lifted(ctx, s, "all", "", liftAll(ctx, s))
+}
+
+func liftAll(ctx context.Context, s Supervisor) error {
 	const tries = 3
 	for try := 1; ; try++ {
 		err := s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {

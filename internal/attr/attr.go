@@ -6,7 +6,7 @@ package attr
 
 import "fmt"
 
-// The attributes of all kinds of record, then those of lease rows, of seats, of targets and plans, and of wishes. An
+// The attributes of all kinds of record, then those of lease rows, of seats, of targets and plans, of the journal, and of wishes. An
 // attribute with the same meaning has the name that the Kinesis Client Library gives it.
 const (
 	Group   = "leaseGroup" // partition key: group, "/", kind
@@ -27,7 +27,7 @@ const (
 	State                = "state"
 	CheckpointGeneration = "checkpointGeneration"
 	CheckpointAt         = "checkpointAt" // milliseconds since 1970, as every time except the next
-	Expires              = "expires"      // seconds since 1970: from then on a tombstone may be swept
+	Expires              = "expires"      // seconds since 1970: from then on a tombstone, or an entry of the journal, may be swept
 	Parents              = "parentShardId"
 	Finished             = "finished"
 	Quarantined          = "quarantined"
@@ -85,6 +85,12 @@ const (
 	Tick     = "tick"
 	Late     = "late"
 	Sessions = "sessions"
+
+	Act     = "act"
+	Subject = "subject"
+	To      = "to"
+	By      = "by"
+	Why     = "why"
 
 	Wishes = "wishes" // a set: kind, with numbers after colons, subject, to, until, by, why; tabs between
 )

@@ -72,6 +72,8 @@ func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
 		return decideTarget(w, now)
 	case lease.KindWishes:
 		return decideWishes(w, now)
+	case lease.KindJournal:
+		return decideAct(w, now)
 	}
 	next, ok := w.Next.(lease.Row)
 	switch {

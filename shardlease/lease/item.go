@@ -53,6 +53,8 @@ func Encode(r Record) Item {
 		r.encode(put)
 	case Wishes:
 		r.encode(put)
+	case Act:
+		r.encode(put)
 	}
 	return item
 }
@@ -151,6 +153,8 @@ func Decode(item Item) (Record, error) {
 		r = in.plan(key)
 	case KindWishes:
 		r = in.wishes(key)
+	case KindJournal:
+		r = in.act(key)
 	}
 	if in.err == nil && r != nil {
 		in.err = r.Validate()
@@ -208,7 +212,7 @@ func (in *reader) duration(attr string) time.Duration {
 func (in *reader) key() Key {
 	partition, name := in.text(attr.Group), in.text(attr.Key)
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
-	for _, kind := range []Kind{KindLease, KindSeat, KindTarget} {
+	for _, kind := range []Kind{KindLease, KindSeat, KindTarget, KindJournal} {
 		if group := partition[:cut]; partition == attr.Partition(group, kind) {
 			if kind == KindSeat && strings.HasPrefix(name, "!") {
 				kind = reserved(name)

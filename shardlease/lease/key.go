@@ -22,11 +22,12 @@ const (
 type Kind uint8
 
 const (
-	KindLease  Kind = iota + 1 // the kind of a [Row]; there is one for each shard
-	KindSeat                   // the kind of a [Seat]; there is one for each running worker
-	KindTarget                 // the kind of a [Target]; there are pages for each running worker
-	KindPlan                   // the kind of a [Plan]; there is at most one in a group
-	KindWishes                 // the kind of [Wishes]; there is at most one record in a group
+	KindLease   Kind = iota + 1 // the kind of a [Row]; there is one for each shard
+	KindSeat                    // the kind of a [Seat]; there is one for each running worker
+	KindTarget                  // the kind of a [Target]; there are pages for each running worker
+	KindPlan                    // the kind of a [Plan]; there is at most one in a group
+	KindWishes                  // the kind of [Wishes]; there is at most one record in a group
+	KindJournal                 // the kind of an [Act]; there is one for each act of an operator
 )
 
 func (k Kind) String() string {
@@ -41,6 +42,8 @@ func (k Kind) String() string {
 		return "plan"
 	case KindWishes:
 		return "wishes"
+	case KindJournal:
+		return "journal"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -73,7 +76,7 @@ type Key struct {
 	Group string
 	Kind  Kind
 	// Name is the shard of a lease row, the incarnation of a seat, or the incarnation and the page
-	// of a target. A plan and wishes have reserved names; their methods Key know them.
+	// of a target, or the time and the write id of an act. A plan and wishes have reserved names; their methods Key know them.
 	Name string
 }
 
@@ -104,6 +107,8 @@ func (k Key) Validate() error {
 			return invalid("name", "must be the reserved name of its kind")
 		}
 		return validName("group", k.Group)
+	case KindJournal:
+		return errors.Join(validName("group", k.Group), validName("name", k.Name))
 	}
 	return invalid("kind", "must be a known one")
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A Record is what a table holds under one key: a [Row], a [Seat], a [Target], a [Plan] or
-// [Wishes].
+// A Record is what a table holds under one key: a [Row], a [Seat], a [Target], a [Plan],
+// [Wishes] or an [Act].
 type Record interface {
 	Key() Key
 	Written() WriteID // the id of the write that made the record what it is
@@ -39,6 +39,8 @@ func Clone(r Record) Record {
 		return of.clone()
 	case Wishes:
 		return of.clone()
+	case Act:
+		return r
 	}
 	return nil
 }
@@ -133,7 +135,7 @@ func (w Write) ID() WriteID {
 // methods and is not a record.
 func isValue(r Record) bool {
 	switch r.(type) {
-	case Row, Seat, Target, Plan, Wishes:
+	case Row, Seat, Target, Plan, Wishes, Act:
 		return true
 	}
 	return false

@@ -41,7 +41,7 @@ var limits = []limit{
 	{thing{surface, "shardlease"}, 45},
 	{thing{surface, "shardlease/event"}, 48}, // without slack, as that of inspect: the first release should have fewer
 	{thing{surface, "shardlease/inspect"}, 84},
-	{thing{surface, "shardlease/lease"}, 95},
+	{thing{surface, "shardlease/lease"}, 98},
 	{thing{surface, "shardlease/storetest"}, 10},
 	{thing{words, "docs/design.md"}, 2250},
 	{thing{words, "docs/planning.md"}, 1900},

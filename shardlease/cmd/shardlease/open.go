@@ -187,7 +187,7 @@ func cutPartition(partition string) (group, kind string, ok bool) {
 	if _, err := strconv.ParseUint(kind, 10, 16); err == nil && strings.HasSuffix(group, "/lease") {
 		group, kind = strings.TrimSuffix(group, "/lease"), "lease"
 	}
-	return group, kind, group != "" && slices.Contains([]string{"table", "lease", "seat", "target", "register"}, kind)
+	return group, kind, group != "" && slices.Contains([]string{"table", "lease", "seat", "target", "register", "journal"}, kind)
 }
 
 func (c census) sorted() []groupSize {
@@ -206,5 +206,5 @@ func (op *operator) supervise(ctx context.Context, by string) (shardlease.Superv
 		return shardlease.Supervisor{}, nil, err
 	}
 	w := &witness{Store: store}
-	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by}, w, nil
+	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by, Unjournaled: op.unjournaled}, w, nil
 }

@@ -56,7 +56,7 @@ fail resting "broken pipe"
 func invocations() map[string][]string {
 	yes := []string{"--why", "test", "--yes"}
 	return map[string][]string{
-		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {},
+		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {}, "journal": {},
 
 		"move": {"--why", "test", "--to", "host-2", "held"}, "release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
 		"quarantine": {"--why", "test", "free"}, "unquarantine": {"--why", "test", "set-aside"},

@@ -79,7 +79,7 @@ func (p *program) root() *cobra.Command {
 	op := &operator{reader: r, in: p.in, out: p.out, problems: p.problems, terminal: p.terminal, name: p.operator}
 	k := &keeper{op}
 	add(looking, o.groupsCommand(), o.lsCommand(), o.workersCommand(), o.getCommand(), o.historyCommand(), o.planCommand(),
-		o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.exporterCommand(), o.wishesCommand())
+		o.journalCommand(), o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.exporterCommand(), o.wishesCommand())
 	add(changing, op.moveCommand(), op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
 		op.unquarantineCommand(), op.rewindCommand(), op.finishCommand(), op.removeCommand())
 	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.raiseCommand(), op.liftCommand())
