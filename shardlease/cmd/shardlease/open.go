@@ -54,6 +54,8 @@ type tables interface {
 	Create(ctx context.Context, table string, o dynamostore.TableOptions) error
 	// Adopt adopts the rows of a restored table, and returns how many it has adopted.
 	Adopt(ctx context.Context, at place, buckets int, by string) (int, error)
+	// Repair makes a record readable again, if agree returns no error for what becomes of it.
+	Repair(ctx context.Context, at place, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error)
 	// Client returns the client with which the tables of the KCL are read and written.
 	Client(ctx context.Context) (*dynamodb.Client, error)
 }
@@ -121,6 +123,14 @@ func (d *dynamo) Adopt(ctx context.Context, at place, buckets int, by string) (i
 		err = unanswered{err}
 	}
 	return n, err
+}
+
+func (d *dynamo) Repair(ctx context.Context, at place, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error) {
+	store, err := d.open(ctx, at, 0)
+	if err != nil {
+		return nil, err
+	}
+	return store.Repair(ctx, k, by, why, agree)
 }
 
 // Groups scans the keys of the table. It needs the permission dynamodb:Scan.

@@ -81,7 +81,7 @@ func (p *program) root() *cobra.Command {
 	add(looking, o.groupsCommand(), o.lsCommand(), o.workersCommand(), o.getCommand(), o.historyCommand(), o.planCommand(),
 		o.journalCommand(), o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.exporterCommand(), o.wishesCommand())
 	add(changing, op.moveCommand(), op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
-		op.unquarantineCommand(), op.rewindCommand(), op.finishCommand(), op.removeCommand())
+		op.unquarantineCommand(), op.rewindCommand(), op.finishCommand(), op.removeCommand(), op.repairCommand())
 	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.raiseCommand(), op.liftCommand())
 	add(keeping, k.tableCommand(), k.kclCommand(), demoCommand(p.out))
 	root.SetHelpCommandGroupID(keeping)
