@@ -123,7 +123,11 @@ func jsonOf(t *testing.T, value types.AttributeValue) any {
 	case *types.AttributeValueMemberBOOL:
 		return map[string]any{"BOOL": v.Value}
 	case *types.AttributeValueMemberSS:
-		return map[string]any{"SS": v.Value}
+		set := make([]any, len(v.Value)) // as a request has it
+		for i, element := range v.Value {
+			set[i] = element
+		}
+		return map[string]any{"SS": set}
 	}
 	t.Fatalf("a %T", value)
 	return nil

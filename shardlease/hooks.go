@@ -94,7 +94,7 @@ func nilOf(v any) string {
 // isRecord reports whether r is a record by value: neither nil nor a pointer.
 func isRecord(r lease.Record) bool {
 	switch r.(type) {
-	case lease.Row, lease.Seat, lease.Target, lease.Plan, lease.Wishes, lease.Ends:
+	case lease.Row, lease.Seat, lease.Target, lease.Plan, lease.Wishes, lease.Ends, lease.Act:
 		return true
 	}
 	return false

@@ -39,6 +39,7 @@ type run struct {
 	handlers    int            // how many handlers have not returned
 	held        int            // how many ends of tenures are not reported yet, because the handler has not returned
 	hangs       engine.Instant // when to report next the handlers that hang; Never: the worker does not shut down
+	reminder    reminder       // names wishes that stand
 	late        engine.Instant // when the first of these ends is reported even if the handler has not returned
 	prepare     map[string]*preparation
 	deadlines   map[time.Duration]deadline // by limit
@@ -58,7 +59,7 @@ func newRun(ctx context.Context, w *Worker, handler Handler) *run {
 	r := &run{
 		worker: w, handler: handler, config: w.config, start: time.Now(), inbox: newInbox(w.config.Commit.Marks), idle: make(chan func()),
 		observer: newObserver(w.config), values: context.WithoutCancel(ctx),
-		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never, hangs: engine.Never,
+		episode: map[engine.Tenure]*episode{}, prepare: map[string]*preparation{}, deadlines: map[time.Duration]deadline{}, sourceDue: engine.Never, late: engine.Never, hangs: engine.Never, reminder: reminder{next: engine.Instant(remindLook)},
 		flights: newFlights(), raiser: newRaiser(w.config),
 	}
 	r.inbox.worker = w
@@ -157,6 +158,9 @@ func (r *run) advance(b batch) {
 	r.reportHangs()
 	r.reportSilentSource()
 	r.ends.begin(r.mono(), r.worker.wall, r.do)
+	if now := r.mono(); now >= r.reminder.next {
+		r.reminder.keep(now, r.engine.Status().Wishes, r.emit)
+	}
 	r.worker.publish(r.engine.Status())
 }
 

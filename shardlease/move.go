@@ -56,11 +56,15 @@ func (s Supervisor) Move(ctx context.Context, shard string, seen int64, to strin
 		return row, err
 	}
 	sessions, c := s.ofSessions(ctx), s.stated(seen, printable(why, lease.MaxName))
-	return row, s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+	err = s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
 		w, err := protocol.Move(row, c, of, seats, list, sessions, time.Now())
 		if err != nil {
 			return nil, err
 		}
 		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), w), nil
 	})
+	if err == nil {
+		journal(ctx, s, lease.Act{Did: "move", Subject: shard, To: to, Why: why, Generation: seen})
+	}
+	return row, err
 }

@@ -205,7 +205,7 @@ func TestRaiseAgainInSessions(t *testing.T) {
 		if len(wishes) != 1 || said() != wishes[0].Number {
 			t.Errorf("the seat says %d, and the wishes are %v", said(), wishes)
 		}
-		must(t, operator.Lift(t.Context(), lease.WishRaise, ""))
+		must(t, operator.Lift(t.Context(), lease.WishRaise, "", "done"))
 		time.Sleep(3 * beat)
 		if n := said(); n != 0 {
 			t.Errorf("the seat says %d, although no wish stands", n)

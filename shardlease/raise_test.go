@@ -337,7 +337,7 @@ func TestTargetDownForOneThenForAll(t *testing.T) {
 		k.set("b", false)
 		k.set("*", false)
 		time.Sleep(5 * time.Second)
-		must(t, s.operator().Lift(t.Context(), lease.WishPause, ""))
+		must(t, s.operator().Lift(t.Context(), lease.WishPause, "", "done"))
 		s.within(10*time.Minute, "b gets its share", func() bool { n := s.running(); return n["a"] == 4 && n["b"] == 4 })
 	})
 }

@@ -51,12 +51,15 @@ func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to s
 	row, err := s.command(ctx, "reassign", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Reassign(row, s.stated(seen, why), of, st)
 	})
+	act := lease.Act{Did: "reassign", To: to, Why: why}
 	if err != nil || s.ofSessions(ctx) {
-		return s.announced(ctx, row, err)
+		return s.announced(ctx, act, row, err)
 	}
 	pin := lease.Wish{Kind: lease.WishPin, Subject: shard, To: to, Why: printable(why, lease.MaxName)}
-	if err := s.wish(ctx, pin, within); err != nil {
-		return row, fmt.Errorf("reserved, but not pinned to %.64q: %w", to, err)
+	unpinned := s.wish(ctx, pin, within)
+	if unpinned != nil {
+		unpinned = fmt.Errorf("reserved, but not pinned to %.64q: %w", to, unpinned)
 	}
-	return s.announced(ctx, row, nil)
+	row, _ = s.announced(ctx, act, row, nil)
+	return row, unpinned
 }

@@ -539,7 +539,7 @@ func TestSteeringSessionsIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		check(t, s.LiftAll(t.Context()))
+		check(t, s.LiftAll(t.Context(), "done"))
 		if _, err := store.Get(t.Context(), lease.Wishes{Group: "locks"}.Key()); !errors.Is(err, lease.ErrNotFound) {
 			t.Errorf("the record of the wishes: %v", err)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// A Supervisor lists the shards and workers of a group, moves, releases, reassigns, quarantines and rewinds
-// shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
+// A Supervisor lists the shards and workers of a group, moves, releases, reassigns, quarantines, rewinds and
+// finishes shards, evicts workers, and steers the plan. It is for operators' tools, and for programs that clean up
 // after the runs that they started. It needs no Worker: fill in its fields.
 //
 // # Commands
@@ -71,7 +71,8 @@ import (
 // A group of sessions has no plan. In such a group, Cordon, Drain, Pause and Pin write nothing, and return
 // [lease.ErrSessions]; a holder obeys Move.
 //
-// A wish with a duration ends by itself. The worker that plans decides by its own wall clock, so a
+// A wish with a duration ends by itself, and a pause without one after 24 hours. One worker of the fleet reports each cordon,
+// drain, pause and pin that stands as [event.Steered], when it first reads the wish and then daily. The worker that plans decides by its own wall clock, so a
 // wrong clock ends a wish early or late. No guarantee of this library depends on it. A new wish
 // replaces an earlier one of the same kind for the same worker or shard; a group has at most one
 // pause.
@@ -87,6 +88,9 @@ type Supervisor struct {
 	// NoDelay makes ForceRelease, Reassign, Evict and ReleaseTask leave no lock delay: another session may acquire
 	// the lease at once. ForceRelease and Reassign also end one that an earlier command has left.
 	NoDelay bool
+	// Unjournaled is called if an act was carried out, and its entry in the journal ([Supervisor.Journal]) was not stored: the
+	// table does not answer, or the permissions do not allow the partition of the journal. Nil: nobody is told.
+	Unjournaled func(act lease.Act, err error)
 }
 
 // List returns the lease rows of the group, sorted by shard. The error contains a
@@ -172,7 +176,7 @@ func checkTask(task string) error {
 // store was lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
 	row, err := s.forceRelease(ctx, shard, seen, why)
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "release", Why: why}, row, err)
 }
 
 func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
@@ -207,7 +211,7 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 		}
 	}
 	released, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
-	return released, errors.Join(err, expelled)
+	return changed(ctx, s, lease.Act{Did: "release-task", Subject: task, Why: why}, released, errors.Join(err, expelled))
 }
 
 // Evict force-releases the shards of a worker and deletes its seat, so that the other workers claim
@@ -222,7 +226,12 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // afterwards. If another worker, or this one under its new seat, claims such a shard first, a failed
 // attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
-	return s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	released, err := s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	act := lease.Act{Did: "evict", Subject: string(worker), Why: why}
+	if len(released) > 0 && released[0].Last.From != "" {
+		act.Subject = fmt.Sprintf("%s (%s)", released[0].Last.From, worker)
+	}
+	return changed(ctx, s, act, released, err)
 }
 
 // expel releases the shards of some workers and of the owners for which of is true, deletes their seats
@@ -343,14 +352,10 @@ func eviction(key lease.Key, record lease.Record, err error) (lease.Write, error
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until
 // Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.quarantine(ctx, shard, seen, why)
-	return s.announced(ctx, row, err)
-}
-
-func (s Supervisor) quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	return s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, err := s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
+	return s.announced(ctx, lease.Act{Did: "quarantine", Why: why}, row, err)
 }
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
@@ -358,44 +363,7 @@ func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, 
 	row, err := s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, row, err)
-}
-
-// Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
-// beginning. A finished shard is unfinished afterwards, and a quarantined one stays quarantined.
-//
-// If a worker holds the shard, Rewind quarantines it first, so that no worker can claim it before
-// its checkpoint is moved, and then moves the checkpoint and ends the quarantine with one write. If
-// Rewind is interrupted in between, or cannot make that write, the shard stays quarantined at its
-// old checkpoint: rewind it again, and then release it from quarantine.
-func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
-	if !to.IsZero() {
-		if err := s.Order.Advance(shard, checkpoint.Mark{}, to); err != nil {
-			return lease.Row{}, fmt.Errorf("rewind %v: %w", s.key(shard), err)
-		}
-	}
-	row, err := s.rewind(ctx, shard, s.stated(seen, why), to)
-	if !errors.Is(err, lease.ErrHeld) {
-		return s.announced(ctx, row, err)
-	}
-	row, err = s.quarantine(ctx, shard, seen, why)
-	if err != nil {
-		return row, err
-	}
-	defer s.countEnds(ctx, row)
-	c := s.stated(row.Generation, why)
-	c.Free = true
-	if row, err = s.rewind(ctx, shard, c, to); err != nil {
-		err = fmt.Errorf("the shard was quarantined, and may still be: %w", err)
-	}
-	_, _ = s.announced(ctx, row, nil)
-	return row, err
-}
-
-func (s Supervisor) rewind(ctx context.Context, shard string, c protocol.Command, to checkpoint.Mark) (lease.Row, error) {
-	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
-		return protocol.Rewind(row, c, to, st)
-	})
+	return s.announced(ctx, lease.Act{Did: "unquarantine", Why: why}, row, err)
 }
 
 // Remove replaces the row of a shard without owner by a tombstone. If the source lists the
@@ -404,7 +372,7 @@ func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why st
 	row, err := s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, row, err)
+	return s.announced(ctx, lease.Act{Did: "remove", Why: why}, row, err)
 }
 
 func (s Supervisor) key(shard string) lease.Key {
@@ -441,15 +409,15 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 	if err != nil {
 		return lease.Row{}, err
 	}
-	const tries = 3
+	const tries = 10 // each commit of the owner refuses a swap
 	for try := 1; ; try++ {
 		w, err := make(row, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
 		if err != nil {
 			return row, err
 		}
 		answer := s.send(ctx, row, w)
-		// Again: the row has changed within its generation, so the command is still allowed. A
-		// row without owner changes in this way very rarely.
+		// Again: the row has changed within its generation, so the command is still allowed. The refusal contains the
+		// row as it is now.
 		if answer.Verdict == protocol.Again && try < tries {
 			row = answer.Row
 			continue

@@ -32,12 +32,14 @@ const lookFor = time.Minute
 // operator may be ahead. Where sessions hold their leases for moments only, nobody else removes it.
 const oldLook = time.Hour
 
-// announced makes workers and sessions read the row that a command has changed. If the wish cannot be stored,
-// workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
+// announced makes workers and sessions read the row that a command has changed, and records the command. If the wish cannot
+// be stored, workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
 // the command. Then it counts the tenure that the command has ended.
-func (s Supervisor) announced(ctx context.Context, row lease.Row, err error) (lease.Row, error) {
+func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
+		act.Subject, act.Generation = row.Shard, row.Last.Generation
+		journal(ctx, s, act)
 		s.countEnds(ctx, row)
 	}
 	return row, err
@@ -81,7 +83,7 @@ func (s Supervisor) steer(ctx context.Context, w lease.Wish, lasts time.Duration
 	if s.ofSessions(ctx) {
 		return &lease.RuleError{Transition: string(w.Kind), Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
 	}
-	return s.wish(ctx, w, lasts)
+	return wished(ctx, s, w, s.wish(ctx, w, lasts))
 }
 
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
@@ -98,10 +100,19 @@ func (s Supervisor) Drain(ctx context.Context, worker string, lasts time.Duratio
 	return s.steer(ctx, lease.Wish{Kind: lease.WishDrain, Subject: worker, Why: why}, lasts)
 }
 
+// pauseFor is how long a pause lasts, unless its caller says otherwise.
+const pauseFor = 24 * time.Hour
+
 // Pause makes plans leave every held shard where it is. Shards without an owner are still assigned,
-// and a worker that shuts down still gives up its shards. The wish ends after lasts; if lasts is 0,
-// it ends when it is lifted.
+// and a worker that shuts down still gives up its shards. The wish ends after lasts. If lasts is 0, it ends after 24
+// hours: in a forgotten pause every deploy has gaps. If lasts is negative, the wish ends when it is lifted.
 func (s Supervisor) Pause(ctx context.Context, lasts time.Duration, why string) error {
+	switch {
+	case lasts == 0:
+		lasts = pauseFor
+	case lasts < 0:
+		lasts = 0
+	}
 	return s.steer(ctx, lease.Wish{Kind: lease.WishPause, Why: why}, lasts)
 }
 
@@ -117,33 +128,39 @@ func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Du
 // meanwhile. In a group of workers the wish ends when all of them say on their seats that they have done so. In a group of
 // sessions it ends after lasts, or when it is lifted; inspect shows which sessions have done so.
 func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) error {
-	return s.wish(ctx, lease.Wish{Kind: lease.WishRaise, Why: why}, lasts)
+	w := lease.Wish{Kind: lease.WishRaise, Why: why}
+	return wished(ctx, s, w, s.wish(ctx, w, lasts))
 }
 
 // Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
 // and for a pause it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for
-// example because it has ended by itself.
-func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject string) error {
+// example because it has ended by itself. Why, which may be empty, is in the journal alone, as that of LiftAll.
+func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject, why string) error {
 	if err := s.check(true); err != nil {
 		return err
 	}
-	lifted := lease.Wish{Kind: kind, Subject: subject}
-	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
-		rest := slices.DeleteFunc(list, func(w lease.Wish) bool { return w.Compare(lifted) == 0 })
+	wish := lease.Wish{Kind: kind, Subject: subject}
+	err := s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
+		rest := slices.DeleteFunc(list, func(w lease.Wish) bool { return w.Compare(wish) == 0 })
 		if len(rest) == len(list) {
 			return nil, fmt.Errorf("lift %s: no such wish (%w)", strings.TrimSpace(string(kind)+" "+subject), lease.ErrNotFound)
 		}
 		return rest, nil
 	})
+	return lifted(ctx, s, string(kind), subject, why, err)
 }
 
 // LiftAll ends all wishes of the group, and returns nil if there are none. If the record of the wishes
 // cannot be read, no wish has an effect, and all other methods that make or lift a wish fail. LiftAll
 // deletes such a record, unless another write has changed it since it was read.
-func (s Supervisor) LiftAll(ctx context.Context) error {
+func (s Supervisor) LiftAll(ctx context.Context, why string) error {
 	if err := s.check(true); err != nil {
 		return err
 	}
+	return lifted(ctx, s, "all", "", why, liftAll(ctx, s))
+}
+
+func liftAll(ctx context.Context, s Supervisor) error {
 	const tries = 3
 	for try := 1; ; try++ {
 		err := s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {

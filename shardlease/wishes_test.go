@@ -70,7 +70,7 @@ func TestPauseFromOutside(t *testing.T) {
 			held := s.running()
 			return held["a"]+held["c"] == s.shards
 		})
-		must(t, s.operator().Lift(t.Context(), lease.WishPause, ""))
+		must(t, s.operator().Lift(t.Context(), lease.WishPause, "", "done"))
 		s.shared(soon, "a", "c")
 	})
 }
@@ -93,7 +93,7 @@ func TestPinAndCordonFromOutside(t *testing.T) {
 		}
 		s.actor(to).die()
 		s.within(ttl+beat+500*time.Millisecond, "a pin to a dead worker has no effect", func() bool { return holder(shard) != to })
-		must(t, s.operator().Lift(t.Context(), lease.WishPin, shard))
+		must(t, s.operator().Lift(t.Context(), lease.WishPin, shard, "done"))
 
 		rest := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == to })
 		s.shared(soon, rest...)
@@ -146,8 +146,8 @@ func TestWishesOfTwoOperators(t *testing.T) {
 		if err != nil || !slices.Equal(told, want) {
 			t.Errorf("the wishes are\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 		}
-		must(t, bob.Lift(t.Context(), lease.WishPin, "shard-1"))
-		if err := bob.Lift(t.Context(), lease.WishPin, "shard-1"); !errors.Is(err, lease.ErrNotFound) {
+		must(t, bob.Lift(t.Context(), lease.WishPin, "shard-1", "done"))
+		if err := bob.Lift(t.Context(), lease.WishPin, "shard-1", "done"); !errors.Is(err, lease.ErrNotFound) {
 			t.Errorf("lifted twice: %v", err)
 		}
 		wrote = 100
@@ -173,9 +173,9 @@ func TestInvalidWishes(t *testing.T) {
 		"no shard":          {s.Pin(t.Context(), "", "a", 0, "why"), checkpoint.ErrInvalid},
 		"a pin to nobody":   {s.Pin(t.Context(), "s", "", 0, "why"), checkpoint.ErrInvalid},
 		"a reason in lines": {s.Pause(t.Context(), 0, "a\nb"), checkpoint.ErrInvalid},
-		"a negative time":   {s.Pause(t.Context(), -time.Second, "why"), shardlease.ErrConfig},
+		"a negative time":   {s.Cordon(t.Context(), "a", -time.Second, "why"), shardlease.ErrConfig},
 		"no operator":       {shardlease.Supervisor{Store: s.Store, Group: "orders"}.Pause(t.Context(), 0, "why"), shardlease.ErrConfig},
-		"nothing to lift":   {s.Lift(t.Context(), lease.WishCordon, "a"), lease.ErrNotFound},
+		"nothing to lift":   {s.Lift(t.Context(), lease.WishCordon, "a", "done"), lease.ErrNotFound},
 	} {
 		if !errors.Is(tc.err, tc.want) {
 			t.Errorf("%s: %v", name, tc.err)
@@ -244,7 +244,7 @@ func (l *wishList) spoil() {
 func TestLiftAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newWishList(t)
-		must(t, l.by.LiftAll(t.Context()))
+		must(t, l.by.LiftAll(t.Context(), "done"))
 		if id := l.stored().WriteID; id != "" {
 			t.Errorf("without wishes, a record was written: %s", id)
 		}
@@ -252,7 +252,7 @@ func TestLiftAll(t *testing.T) {
 		row := held(t, l.link, "s", "")
 		_, err := l.by.ForceRelease(t.Context(), "s", row.Generation, "stuck")
 		must(t, err)
-		must(t, l.by.LiftAll(t.Context()))
+		must(t, l.by.LiftAll(t.Context(), "done"))
 		if list := l.stored().List; len(list) != 1 || list[0].Kind != "look" {
 			t.Errorf("after all was lifted: %v", list)
 		}
@@ -266,18 +266,21 @@ func TestLiftAllOfAnUnreadableRecord(t *testing.T) {
 		l := newWishList(t)
 		l.fill()
 		l.spoil()
-		if err := l.by.Lift(t.Context(), lease.WishPause, ""); !errors.Is(err, lease.ErrMalformed) {
+		if err := l.by.Lift(t.Context(), lease.WishPause, "", "done"); !errors.Is(err, lease.ErrMalformed) {
 			t.Errorf("one wish of a record that cannot be read: %v", err)
 		}
 		lost := 0
 		l.link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
 			r, err := send()
+			if w.Key().Kind == lease.KindJournal {
+				return r, err
+			}
 			if lost++; lost == 1 && w.Spoilt {
 				return nil, errDown
 			}
 			return r, err
 		})
-		must(t, l.by.LiftAll(t.Context()))
+		must(t, l.by.LiftAll(t.Context(), "done"))
 		if r, err := l.link.Get(t.Context(), lease.Wishes{Group: "orders"}.Key()); !errors.Is(err, lease.ErrNotFound) || lost != 2 {
 			t.Errorf("after %d writes there is %v, %v", lost, r, err)
 		}
@@ -286,13 +289,13 @@ func TestLiftAllOfAnUnreadableRecord(t *testing.T) {
 		l.link.OnGet(func(_ context.Context, k lease.Key, _ func() (lease.Record, error)) (lease.Record, error) {
 			return nil, &lease.MalformedError{Key: k, WriteID: "another"}
 		})
-		if err := l.by.LiftAll(t.Context()); !errors.Is(err, lease.ErrMalformed) {
+		if err := l.by.LiftAll(t.Context(), "done"); !errors.Is(err, lease.ErrMalformed) {
 			t.Errorf("a record that is never deleted: %v", err)
 		}
 		l.link.OnWrite(func(context.Context, lease.Write, func() (lease.Record, error)) (lease.Record, error) {
 			return nil, errDown
 		})
-		if err := l.by.LiftAll(t.Context()); !errors.Is(err, errDown) {
+		if err := l.by.LiftAll(t.Context(), "done"); !errors.Is(err, errDown) {
 			t.Errorf("a table that never answers: %v", err)
 		}
 	})
@@ -319,7 +322,7 @@ func TestLiftAllOfARepairedRecord(t *testing.T) {
 			}
 			return r, err
 		})
-		must(t, l.by.LiftAll(t.Context()))
+		must(t, l.by.LiftAll(t.Context(), "done"))
 		if list := l.stored().List; len(list) != 0 {
 			t.Errorf("the repaired wishes were not lifted: %v", list)
 		}

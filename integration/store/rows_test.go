@@ -264,7 +264,7 @@ func TestSpoiltWishesAreLifted(t *testing.T) {
 			t.Errorf("%s: a wish in a record that cannot be read: %v", wrong.name, err)
 		}
 		return fixture.Write(t)(protocol.DropWishes("orders", id))
-	}, func() error { return supervisor.LiftAll(t.Context()) })
+	}, func() error { return supervisor.LiftAll(t.Context(), "done") })
 }
 
 var (

@@ -6,8 +6,8 @@ package attr
 
 import "fmt"
 
-// The attributes of all kinds of record, then those of lease rows, of seats, of targets and plans, of ends, and of wishes. An
-// attribute with the same meaning has the name that the Kinesis Client Library gives it.
+// The attributes of all kinds of record, then those of lease rows, of seats, of targets and plans, of ends, of the journal, and of
+// wishes. An attribute with the same meaning has the name that the Kinesis Client Library gives it.
 const (
 	Group   = "leaseGroup" // partition key: group, "/", kind
 	Key     = "leaseKey"   // sort key: the name of the lease.Key
@@ -27,7 +27,7 @@ const (
 	State                = "state"
 	CheckpointGeneration = "checkpointGeneration"
 	CheckpointAt         = "checkpointAt" // milliseconds since 1970, as every time except the next
-	Expires              = "expires"      // seconds since 1970: from then on a tombstone, or a count of ends, may be swept
+	Expires              = "expires"      // seconds since 1970: from then on a tombstone, a count of ends, or an act may be swept
 	Parents              = "parentShardId"
 	Finished             = "finished"
 	Quarantined          = "quarantined"
@@ -89,6 +89,12 @@ const (
 
 	Ends   = "ends"   // a set: reason, count; a space between
 	Recent = "recent" // write ids, the newest first; spaces between
+
+	Act     = "act"
+	Subject = "subject"
+	To      = "to"
+	By      = "by"
+	Why     = "why"
 
 	Wishes = "wishes" // a set: kind, with numbers after colons, subject, to, until, by, why; tabs between
 )

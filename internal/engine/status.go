@@ -49,6 +49,8 @@ type Status struct {
 	Unplaced    Fault // the plan has no worker with room for these shards
 	Unwell      Fault // handlers of these shards have failed in a row
 
+	Wishes []lease.Wish // what operators want, if this worker reports faults of the fleet
+
 	Unread      error // reads of the table fail: it does not follow the plan
 	StoreFault  error // the latest error of the store, while that fault lasts
 	SourceFault error // the latest error of the source, while that fault lasts
@@ -77,6 +79,9 @@ func (e *Engine) Status() Status {
 		if of.t != nil && of.t.give != nil {
 			s.Moving++
 		}
+	}
+	if len(e.watch.wishes.List) > 0 && e.reporter() {
+		s.Wishes = e.watch.wishes.List
 	}
 	if plan := &e.watch.plan; plan.Unplaced > 0 {
 		s.Unplaced = Fault{Count: int(plan.Unplaced), Shards: plan.Examples}

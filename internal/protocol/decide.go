@@ -74,6 +74,8 @@ func Decide(me lease.Incarnation, w lease.Write, now lease.Record) Verdict {
 		return decideWishes(w, now)
 	case lease.KindEnds:
 		return decideEnds(w, now)
+	case lease.KindJournal:
+		return decideAct(w, now)
 	}
 	next, ok := w.Next.(lease.Row)
 	switch {

@@ -142,6 +142,7 @@ func TestLongNotesAreShortened(t *testing.T) {
 		"quarantine":    write(t)(protocol.Quarantine(free, c(free), lease.ReasonForced, stamp())),
 		"force-release": write(t)(protocol.ForceRelease(held, c(held), stamp())),
 		"rewind":        write(t)(protocol.Rewind(free, c(free), checkpoint.Mark{}, stamp())),
+		"conclude":      write(t)(protocol.Conclude(held, c(held), stamp())),
 		"remove":        write(t)(protocol.Remove(free, c(free), stamp())),
 		"release":       write(t)(protocol.Release(held, handle(held), end, stamp())),
 		"yield":         write(t)(protocol.Yield(held, handle(held), owner("b"), handedOff, stamp())),

@@ -23,8 +23,10 @@
 //	Reassign       held, reserved           free, reserved      an operator
 //	Quarantine     free, held               quarantined         an operator, a worker
 //	Unquarantine   quarantined              free                an operator
-//	Rewind         free, quarantined,       free, quarantined   an operator
-//	               finished
+//	Conclude       free, held,              finished            an operator
+//	               quarantined
+//	Rewind         free, held,              free, quarantined   an operator
+//	               quarantined, finished
 //	Remove         free, quarantined,       removed             a worker whose source omits the
 //	               finished                                     shard, an operator
 //	Revive         removed                  free                a worker that sees it again
@@ -34,8 +36,9 @@
 // Invariant: every transition except Commit, Progress, Offer and Withdraw raises the generation of
 // the row.
 //
-// The writes of a holder are swaps, and so are Unquarantine, Rewind, Remove, Revive and ReviveHeld,
-// which change rows without owner, and the Quarantine of a worker. The other changes of existing rows are transfers:
+// The writes of a holder are swaps, and so are Unquarantine, Remove, Revive and ReviveHeld, which change rows
+// without owner, the Quarantine of a worker, and Conclude and Rewind, which may take the shard from its owner: a
+// commit that was stored since the row was read refuses them. The other changes of existing rows are transfers:
 // Claim, Recover, Inherit, Seize, Take, ForceRelease, Reassign, Adopt, and the Quarantine of an operator. [lease.Op]
 // defines both. rules.go has what the transitions share, seat.go the transitions of seats, and plan.go those of the
 // plan, of targets and of wishes.
@@ -72,7 +75,6 @@ type Command struct {
 	Seen int64  // the generation that the operator saw
 	By   string // the name of the operator
 	Note string // why; the row keeps its first lease.MaxNote bytes
-	Free bool   // of Rewind: a quarantined shard may be claimed afterwards
 
 	NoDelay bool // of ForceRelease and Reassign: they leave no lock delay in the row
 }
@@ -392,20 +394,36 @@ func Unquarantine(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 	})
 }
 
-// Rewind moves the position of a shard that nobody holds, in either direction; the next holder
-// starts there. A zero mark rewinds to the very beginning. A finished shard is no longer finished
-// afterwards, and this is the only way to process it again. Its children do not wait for it.
+// Conclude marks the shard as finished at its checkpoint, and takes it from its owner if it has one. Nobody claims it
+// again, and its children may start. The reason is ReasonForced and not that of Finish, so the owner does not take the
+// command for its own Finish. A commit that was stored since r was read refuses the write: the operator has not
+// seen that position.
+func Conclude(r lease.Row, c Command, s Stamp) (lease.Write, error) {
+	const name = "finish"
+	if err := seen(r, name, c); err != nil {
+		return lease.Write{}, err
+	}
+	if r.Finished {
+		return lease.Write{}, rule(r, name, ErrFinished)
+	}
+	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced, "finished"), s, func(next *lease.Row) {
+		next.Finished, next.Quarantined, next.Failures = true, false, lease.Failures{}
+	})
+}
+
+// Rewind moves the position of a shard, in either direction, and takes the shard from its owner if it has one; the
+// next holder starts there. A zero mark rewinds to the very beginning. A finished shard is no longer finished
+// afterwards, and this is the only way to process it again. Its children do not wait for it. A
+// quarantined shard stays quarantined.
 //
-// A held shard needs ForceRelease or Quarantine first, because no position ever moves back within
-// a generation.
+// The position gets the generation that begins, because none ever moves back within a generation. The write of the
+// owner that the store accepts first refuses the other one.
 func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, error) {
-	const name = "rewind"
-	if err := idle(r, name, c); err != nil {
+	if err := seen(r, "rewind", c); err != nil {
 		return lease.Write{}, err
 	}
 	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced, "rewound"), s, func(next *lease.Row) {
 		next.Finished, next.Failures = false, lease.Failures{}
-		next.Quarantined = next.Quarantined && !c.Free
 		next.Checkpoint = checkpoint.Checkpoint{}
 		if !m.IsZero() {
 			next.Checkpoint = checkpoint.Checkpoint{Mark: m, Generation: next.Generation, At: wall(s.At)}

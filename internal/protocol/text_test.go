@@ -51,6 +51,8 @@ func TestWritesNameTheirPurpose(t *testing.T) {
 		},
 		`unquarantine of shard "shard-1" (`: func() (lease.Write, error) { return protocol.Unquarantine(aside, command(aside), stamp()) },
 		`rewind of shard "shard-1" (`:       func() (lease.Write, error) { return protocol.Rewind(aside, command(aside), at("7"), stamp()) },
+		`rewind of shard "shard-1" (l`:      func() (lease.Write, error) { return protocol.Rewind(a, command(a), at("7"), stamp()) },
+		`finish of shard "shard-1" (l`:      func() (lease.Write, error) { return protocol.Conclude(a, command(a), stamp()) },
 		`removal of shard "shard-1" (`:      func() (lease.Write, error) { return protocol.Remove(free, command(free), stamp()) },
 		`revival of shard "shard-1" (`:      func() (lease.Write, error) { return protocol.Revive(gone, nil, "s", stamp()) },
 		`adoption of shard "shard-1" (`:     func() (lease.Write, error) { return protocol.Adopt(a, "op", stamp()) },
@@ -67,7 +69,7 @@ func TestWritesNameTheirPurpose(t *testing.T) {
 			t.Errorf("%s: %v, %v", purpose, w, err)
 		}
 	}
-	if len(texts) != 24 {
+	if len(texts) != 26 {
 		t.Errorf("%d texts", len(texts))
 	}
 	refused := error(&lease.RefusedError{Op: lease.OpSwap, Key: seat.Key()})

@@ -51,6 +51,7 @@ const (
 	Unwatched                   // some workers do not answer at their addresses, or the listener of Config.Deathwatch has failed
 	Misjudged                   // this worker was evicted while its lease was valid: its seat shows no address for ten lease times
 	Hangs                       // this worker shuts down, and waits for handlers whose tenures have ended
+	Steered                     // a cordon, a drain, a pause or a pin of an operator stands; one worker reports it daily
 	Raising                     // fences of Config.Targets are not raised a heartbeat interval after the tenures began
 
 	// HookFault means that a function of the configuration panicked, called runtime.Goexit,
@@ -68,7 +69,7 @@ func (k Kind) String() string {
 		Draining: "draining", Refused: "refused", Contended: "contended", Quarantined: "quarantined", Created: "created",
 		Removed: "removed", Retired: "retired", StoreFault: "store-fault", SourceFault: "source-fault",
 		Malformed: "malformed", Restored: "restored", CommitsFail: "commits-fail", Silent: "silent", Full: "full", Unlisted: "unlisted", Unwell: "unwell", PlanStale: "plan-stale",
-		Unwatched: "unwatched", Misjudged: "misjudged", Hangs: "hangs", Raising: "raising", HookFault: "hook-fault",
+		Unwatched: "unwatched", Misjudged: "misjudged", Hangs: "hangs", Steered: "steered", Raising: "raising", HookFault: "hook-fault",
 	}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("event-%d", uint8(k))
@@ -139,6 +140,9 @@ type Event struct {
 	Over   bool          // whether the fault has ended
 	Count  int           // the number of shards that the fault concerns; 0: it concerns no particular shard
 	Shards []string      // the first ten of these shards
+
+	// Wish, of Steered: the wish with its author, its end and its reason.
+	Wish string
 
 	// Running, of Ended: a heartbeat interval after the end the handler had not returned.
 	// Then Continued is longer than reported, and the error of the handler is not known.
@@ -242,6 +246,7 @@ func (e Event) trouble(a attrs) attrs {
 		a.number("count", int64(e.Count))
 		a = append(a, slog.Any("shards", e.Shards))
 	}
+	a.text("wish", e.Wish)
 	a.truth("running", e.Running)
 	if e.Err != nil {
 		a.text("err", oneLine(e.Err.Error()))

@@ -57,6 +57,7 @@ func (k Kind) message() string {
 		Unwatched:   "the deathwatch does not work",
 		Misjudged:   "this worker was evicted while its lease was valid",
 		Hangs:       "the shutdown waits for handlers whose tenures have ended",
+		Steered:     "an operator's wish stands",
 		Raising:     "fences are not raised",
 		HookFault:   "a function of the configuration has failed",
 	}

@@ -185,9 +185,9 @@ func (f *findings) unreadableHelp(k lease.Key) string {
 	switch k.Kind {
 	case lease.KindLease:
 		if f.Sessions {
-			return fmt.Sprintf("Compare the item with docs/table.md and repair it; no session acquires the lease until `shardlease get %s` can read it.", quoted(k.Name))
+			return fmt.Sprintf("If no newer version has written it, `shardlease repair %s --why \"…\"` makes it readable; no session acquires the lease before.", quoted(k.Name))
 		}
-		return fmt.Sprintf("Compare the item with docs/table.md and repair it; no worker claims the shard until `shardlease get %s` can read it.", quoted(k.Name))
+		return fmt.Sprintf("If no newer version has written it, `shardlease repair %s --why \"…\"` makes it readable; no worker claims the shard before.", quoted(k.Name))
 	case lease.KindSeat:
 		return fmt.Sprintf("If no newer version has written it, delete it with `shardlease evict %s --why \"…\"`.", quoted(k.Name))
 	case lease.KindWishes:

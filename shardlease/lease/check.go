@@ -214,10 +214,17 @@ func (r Row) checkHands(old Row, op Op) string {
 		return "of the flags, a transfer may only set quarantined"
 	case !r.Owner.IsZero() && (old.Finished || old.Quarantined || old.Removed && (op != OpSwap || !r.revives(old))):
 		return "a finished, quarantined or removed row must not have an owner"
-	case !old.Owner.IsZero() && op == OpSwap:
+	case !old.Owner.IsZero() && op == OpSwap && !r.rewound():
 		return r.checkCheckpoint(old)
 	}
 	return ""
+}
+
+// rewound reports whether r is a row as an operator's rewind makes it: without an owner, and at the very beginning or at
+// a position of the generation that the rewind began.
+func (r Row) rewound() bool {
+	return r.Owner.IsZero() && r.Last.Reason == ReasonForced && r.Last.Did == didRewind &&
+		(r.Checkpoint == checkpoint.Checkpoint{} || r.Checkpoint.Generation == r.Generation)
 }
 
 // revives reports whether r is a new row in place of the tombstone old.

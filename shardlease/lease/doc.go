@@ -59,8 +59,9 @@
 //   - release: the holder gives the shard up without a successor. The worker stops, the handler has
 //     returned or failed, or the source no longer lists the shard. An unlisted shard is claimed
 //     again when a source lists it. With force-release an operator takes a shard from its holder.
-//   - rewind: an operator sets another position for a shard that nobody holds. A finished
-//     shard is free afterwards; a free or quarantined one stays what it is.
+//   - rewind: an operator sets another position, and takes the shard from its holder if it has one. A
+//     finished shard is free afterwards; a free or quarantined one stays what it is.
+//   - conclude: an operator marks a shard as finished, and takes it from its holder if it has one.
 //   - remove: a worker whose source no longer lists the shard, or an operator, replaces the
 //     row by a tombstone, which keeps the generation.
 //   - revive: a worker whose source lists the shard again turns the tombstone into a row.
@@ -74,8 +75,9 @@
 //	operation   condition                                        made by
 //	create      there is no row and no tombstone                 a worker that creates a row or takes a seat; the worker
 //	                                                             that plans, for the first plan and for targets
-//	swap        write id and counter are as read, and so the     the holder; for a row without owner also an operator,
-//	            whole row is                                     and a worker that removes or revives the shard; a
+//	swap        write id and counter are as read, and so the     the holder; an operator that rewinds or finishes a shard;
+//	            whole row is                                     for a row without owner also other commands, and
+//	                                                             a worker that removes or revives the shard; a
 //	                                                             worker for its seat (heartbeat); the worker that plans,
 //	                                                             for the plan and targets; an operator, for the wishes
 //	transfer    generation and owner are as read, and so is the  a worker that takes or quarantines a shard; an operator

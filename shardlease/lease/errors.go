@@ -35,7 +35,7 @@ const (
 	// ErrOutdated: the command was given for an earlier generation. Read the row again, and
 	// decide again.
 	ErrOutdated Rule = "the row has changed hands since it was seen"
-	// ErrHeld: a worker holds the shard. Quarantine the shard before you rewind or remove it.
+	// ErrHeld: a worker holds the shard. Quarantine the shard before you remove it.
 	ErrHeld Rule = "a worker holds the shard"
 	// ErrWentBack: the table was restored or replaced. Nothing may be claimed before the rows
 	// are adopted.

@@ -72,7 +72,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 // every version has written.
 func TestAbsentMeansEmpty(t *testing.T) {
 	always := []string{
-		attr.Group, attr.Key, attr.Version, attr.WriteID, attr.Counter, attr.Generation, attr.Last, attr.Name, attr.TTL, attr.Revision, attr.Pages,
+		attr.Group, attr.Key, attr.Version, attr.WriteID, attr.Counter, attr.Generation, attr.Last, attr.Name, attr.TTL, attr.Revision, attr.Pages, attr.Act, attr.By,
 		attr.Owner, attr.Incarnation, attr.ReservedFor, attr.Reserved, attr.Position, attr.CheckpointGeneration, // together with others
 	}
 	for _, r := range fixture.Full(t) {

@@ -55,6 +55,8 @@ func Encode(r Record) Item {
 		r.encode(put)
 	case Ends:
 		r.encode(put)
+	case Act:
+		r.encode(put)
 	}
 	return item
 }
@@ -155,6 +157,8 @@ func Decode(item Item) (Record, error) {
 		r = in.wishes(key)
 	case KindEnds:
 		r = in.ends(key)
+	case KindJournal:
+		r = in.act(key)
 	}
 	if in.err == nil && r != nil {
 		in.err = r.Validate()
@@ -212,7 +216,7 @@ func (in *reader) duration(attr string) time.Duration {
 func (in *reader) key() Key {
 	partition, name := in.text(attr.Group), in.text(attr.Key)
 	cut := max(strings.LastIndexByte(partition, '/'), 0)
-	for _, kind := range []Kind{KindLease, KindSeat, KindTarget, KindEnds} {
+	for _, kind := range []Kind{KindLease, KindSeat, KindTarget, KindEnds, KindJournal} {
 		if group := partition[:cut]; partition == attr.Partition(group, kind) {
 			if kind == KindSeat && strings.HasPrefix(name, "!") {
 				kind = reserved(name)

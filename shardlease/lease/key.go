@@ -22,12 +22,13 @@ const (
 type Kind uint8
 
 const (
-	KindLease  Kind = iota + 1 // the kind of a [Row]; there is one for each shard
-	KindSeat                   // the kind of a [Seat]; there is one for each running worker
-	KindTarget                 // the kind of a [Target]; there are pages for each running worker
-	KindPlan                   // the kind of a [Plan]; there is at most one in a group
-	KindWishes                 // the kind of [Wishes]; there is at most one record in a group
-	KindEnds                   // the kind of [Ends]; there is at most one for each hour
+	KindLease   Kind = iota + 1 // the kind of a [Row]; there is one for each shard
+	KindSeat                    // the kind of a [Seat]; there is one for each running worker
+	KindTarget                  // the kind of a [Target]; there are pages for each running worker
+	KindPlan                    // the kind of a [Plan]; there is at most one in a group
+	KindWishes                  // the kind of [Wishes]; there is at most one record in a group
+	KindEnds                    // the kind of [Ends]; there is at most one for each hour
+	KindJournal                 // the kind of an [Act]; there is one for each act of an operator
 )
 
 func (k Kind) String() string {
@@ -44,6 +45,8 @@ func (k Kind) String() string {
 		return "wishes"
 	case KindEnds:
 		return "ends"
+	case KindJournal:
+		return "journal"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -76,7 +79,8 @@ type Key struct {
 	Group string
 	Kind  Kind
 	// Name is the shard of a lease row, the incarnation of a seat, or the incarnation and the page
-	// of a target, or the hour of ends. A plan and wishes have reserved names; their methods Key know them.
+	// of a target, or the hour of ends, or the time and the write id of an act. A plan and wishes have reserved names; their methods
+	// Key know them.
 	Name string
 }
 
@@ -112,6 +116,8 @@ func (k Key) Validate() error {
 			return invalid("hour", "must be a whole hour of UTC, such as 2026-11-28T17")
 		}
 		return validName("group", k.Group)
+	case KindJournal:
+		return errors.Join(validName("group", k.Group), validName("name", k.Name))
 	}
 	return invalid("kind", "must be a known one")
 }

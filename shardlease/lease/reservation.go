@@ -31,6 +31,9 @@ const (
 	didRelease  = "released"
 )
 
+// didRewind is the Did of the [Transfer] of a command that moves the checkpoint.
+const didRewind = "rewound"
+
 // IsZero reports whether r reserves nothing.
 func (r Reservation) IsZero() bool { return r == Reservation{} }
 

@@ -82,8 +82,8 @@ type Query struct {
 
 // Validate reports a query that no store can answer.
 func (q Query) Validate() error {
-	if q.Kind < KindLease || q.Kind > KindEnds || q.Kind.Listed() != q.Kind {
-		return invalid("kind", "must be lease, seat, target or ends")
+	if q.Kind < KindLease || q.Kind > KindJournal || q.Kind.Listed() != q.Kind {
+		return invalid("kind", "must be lease, seat, target, ends or journal")
 	}
 	if q.Limit < 0 {
 		return invalid("limit", "must not be negative")

@@ -8,7 +8,7 @@ import (
 )
 
 // A Record is what a table holds under one key: a [Row], a [Seat], a [Target], a [Plan],
-// [Wishes] or [Ends].
+// [Wishes], [Ends] or an [Act].
 type Record interface {
 	Key() Key
 	Written() WriteID // the id of the write that made the record what it is
@@ -41,6 +41,8 @@ func Clone(r Record) Record {
 		return of.clone()
 	case Ends:
 		return of.clone()
+	case Act:
+		return r
 	}
 	return nil
 }
@@ -57,8 +59,8 @@ const (
 	// that were read, and so everything else in it too. (The id alone is not enough: a
 	// transfer keeps a later checkpoint of the table, so the row can differ from what the
 	// writer of the transfer expected under the same id.) The holder of a record swaps; an
-	// operator swaps a row that nobody holds, to rewind it, to free it from quarantine or to
-	// remove it; and a worker swaps such a row to remove it, or to create a removed row
+	// operator swaps a row that nobody holds, to free it from quarantine or to
+	// remove it, and any row to rewind or to finish it; and a worker swaps such a row to remove it, or to create a removed row
 	// again. A worker also swaps a row that nobody holds, or whose owner is dead, to quarantine
 	// a shard that has failed too often. A writer has at most one such write under way, so no
 	// other write can slip in unnoticed between its read and its write.
@@ -135,7 +137,7 @@ func (w Write) ID() WriteID {
 // methods and is not a record.
 func isValue(r Record) bool {
 	switch r.(type) {
-	case Row, Seat, Target, Plan, Wishes, Ends:
+	case Row, Seat, Target, Plan, Wishes, Ends, Act:
 		return true
 	}
 	return false
@@ -200,7 +202,7 @@ func (r Row) swapped(old Row) string {
 		return "handover"
 	case r.Reserved.For != "":
 		return "release for another"
-	case !old.Owner.IsZero():
+	case !old.Owner.IsZero() && !r.rewound():
 		return "release"
 	case r.Checkpoint != old.Checkpoint || old.Finished:
 		return "rewind"

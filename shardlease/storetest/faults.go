@@ -71,6 +71,14 @@ func scenes() []scene {
 			r := b.free()
 			return protocol.Rewind(r, command(r), mark("7"), b.stamp())
 		}},
+		{"rewind of a held row", "", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return protocol.Rewind(r, command(r), mark("7"), b.stamp())
+		}},
+		{"conclude", "", func(b *bench) (lease.Write, error) {
+			r := b.held("a")
+			return protocol.Conclude(r, command(r), b.stamp())
+		}},
 		{"remove", "", func(b *bench) (lease.Write, error) {
 			r := b.free()
 			return protocol.Remove(r, command(r), b.stamp())

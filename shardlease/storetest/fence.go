@@ -166,6 +166,7 @@ func outdatedCommandIsRefused(b *bench) {
 		"quarantine":    func() (lease.Write, error) { return protocol.Quarantine(r, command, lease.ReasonForced, b.stamp()) },
 		"unquarantine":  func() (lease.Write, error) { return protocol.Unquarantine(r, command, b.stamp()) },
 		"rewind":        func() (lease.Write, error) { return protocol.Rewind(r, command, mark("1"), b.stamp()) },
+		"conclude":      func() (lease.Write, error) { return protocol.Conclude(r, command, b.stamp()) },
 		"remove":        func() (lease.Write, error) { return protocol.Remove(r, command, b.stamp()) },
 	} {
 		if _, err := give(); !errors.Is(err, lease.ErrOutdated) {

@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) lease.Store) {
 		{"NewGroupIsVerified", newGroupIsVerified},
 		// The plan, targets and wishes.
 		{"PlanAndWishesComeWithTheSeats", planAndWishesComeWithTheSeats},
+		{"JournalIsInOrder", journalIsInOrder},
 		{"AdviceComesBackAsStored", adviceComesBackAsStored},
 		{"TargetsAreListedByPage", targetsAreListedByPage},
 		{"OnePlannerOpensARevision", onePlannerOpensARevision},

@@ -39,9 +39,9 @@ var limits = []limit{
 	{thing{surface, "checkpoint"}, 21},
 	{thing{surface, "rebalance"}, 26},
 	{thing{surface, "shardlease"}, 45},
-	{thing{surface, "shardlease/event"}, 47}, // without slack, as that of inspect: the first release should have fewer
+	{thing{surface, "shardlease/event"}, 48}, // without slack, as that of inspect: the first release should have fewer
 	{thing{surface, "shardlease/inspect"}, 84},
-	{thing{surface, "shardlease/lease"}, 98},
+	{thing{surface, "shardlease/lease"}, 101},
 	{thing{surface, "shardlease/storetest"}, 10},
 	{thing{words, "docs/design.md"}, 2250},
 	{thing{words, "docs/planning.md"}, 1900},

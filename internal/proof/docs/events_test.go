@@ -84,7 +84,7 @@ func TestOperationsListsEveryKey(t *testing.T) {
 		At: time.Unix(1, 0), Group: "g", Worker: "a", Shard: "s", Generation: 2, Peer: "b", Task: "t", Reason: lease.ReasonForced, Cause: event.CauseForced,
 		Attempt: 1, Transfer: lease.Transfer{From: "b", By: "ann", Note: "why"}, Targets: []string{"db"}, Next: 3, Terms: rebalance.Terms{Mode: rebalance.Eager},
 		Gap: time.Second, Delay: time.Second, Continued: time.Second, Took: time.Second, Drained: time.Second, Pending: 1, Lasted: time.Second,
-		Over: true, Count: 2, Shards: []string{"s"}, Running: true, Err: errors.New("down"), Dropped: 1,
+		Why: rebalance.Drained, Wish: "drain of a", Over: true, Count: 2, Shards: []string{"s"}, Running: true, Err: errors.New("down"), Dropped: 1,
 	}
 	for of, v := 1, reflect.ValueOf(e); of < v.NumField(); of++ { // the first is the kind
 		if v.Field(of).IsZero() {

@@ -54,7 +54,7 @@ func (a Accepted) Check(order checkpoint.Order) error {
 		faults = append(faults, fmt.Errorf("S3: generation %d had the owner %v, and now has %v", a.After.Generation, a.Before.Owner, a.After.Owner))
 	}
 	moved := a.Before.Checkpoint != a.After.Checkpoint
-	if (moved || a.After.Generation == a.Before.Generation) && !a.byOwner() {
+	if (moved && !a.rewinds() || a.After.Generation == a.Before.Generation) && !a.byOwner() {
 		faults = append(faults, fmt.Errorf("S1: %v of %q was not made by the owner of %v", a.Write, a.By, a.Before))
 	}
 	if moved {
@@ -100,9 +100,9 @@ func (a Accepted) byOwner() bool {
 	return a.Write.Op == 0 || old.Owner == a.Before.Owner
 }
 
-// rewinds reports whether the write is an operator's rewind.
+// rewinds reports whether the write is an operator's rewind: it begins a generation without an owner.
 func (a Accepted) rewinds() bool {
-	return a.Before.Owner.IsZero() && a.After.Owner.IsZero() && a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced
+	return a.After.Owner.IsZero() && a.After.Generation > a.Before.Generation && a.After.Last.Reason == lease.ReasonForced && a.After.Last.Did == "rewound"
 }
 
 // A Judge checks the writes of the leases of one group, and remembers their history. It must see every write.

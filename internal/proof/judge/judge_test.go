@@ -101,8 +101,9 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 	moved := fixture.Write(t)(protocol.Recover(held, fixture.Worker("b"), fixture.Stamp()))
 	stolen := moved.Next.(lease.Row)
 	stolen.Counter, stolen.Checkpoint.Generation, stolen.Checkpoint.Position = held.Counter+1, held.Generation-1, "200"
-	taken := stolen // with the mark that an operator's rewind would store
+	taken := stolen // with the reason of an operator's command that is no rewind
 	taken.Owner, taken.Last.Reason = lease.Owner{}, lease.ReasonForced
+	rewind := fixture.Write(t)(protocol.Rewind(held, protocol.Command{Seen: held.Generation}, fixture.At("1"), fixture.Stamp()))
 	offer := fixture.Write(t)(protocol.Offer(held, fixture.Hold(held), fixture.Worker("b").Incarnation, checkpoint.Mark{}, fixture.Stamp()))
 	offered := next(offer, nil)
 	twice := offered
@@ -114,7 +115,8 @@ func TestAcceptedAsksWhoSentIt(t *testing.T) {
 		"offered by its owner": {Accepted{held, offered, offer, "a"}, ""},
 		"offered by another":   {Accepted{held, offered, offer, "b"}, "S1: "},
 		"applied twice":        {Accepted{held, twice, offer, "a"}, "S3: a write between"},
-		"rewound while held":   {Accepted{held, taken, commit, "a"}, "S1: a checkpoint of generation"},
+		"taken by a command":   {Accepted{held, taken, commit, "a"}, "S1: a checkpoint of generation"},
+		"rewound while held":   {Accepted{held, next(rewind, nil), rewind, "op"}, ""},
 		"by its owner":         {Accepted{claimed, held, commit, "a"}, ""},
 		"by a worker unknown":  {Accepted{claimed, held, commit, ""}, ""},
 		"by another worker":    {Accepted{claimed, held, commit, "b"}, "S1: "},

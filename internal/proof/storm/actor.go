@@ -112,6 +112,7 @@ func (a *actor) moves(peer lease.Owner) []move {
 		{"rewind", func(s stamp) (lease.Write, error) {
 			return protocol.Rewind(r, command, checkpoint.Mark{Position: "1"}, s)
 		}},
+		{"conclude", func(s stamp) (lease.Write, error) { return protocol.Conclude(r, command, s) }},
 		{"remove", func(s stamp) (lease.Write, error) { return protocol.Remove(r, command, s) }},
 		{"revive-held", func(s stamp) (lease.Write, error) { return protocol.ReviveHeld(r, me, s) }},
 		{"revive", func(s stamp) (lease.Write, error) { return protocol.Revive(r, nil, a.name, s) }},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -39,10 +38,16 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 	c.Args = arguments
 	c.ValidArgsFunction = op.completeArgs(shardNames)
 	o := op.shardFlags(c)
+	c.RunE = op.changing(c, o, verb, done, check, apply)
 	if verb == "release" || verb == "reassign" {
 		o.delayFlag(c)
 	}
-	c.RunE = do(func(ctx context.Context, args []string) error {
+	return c
+}
+
+// changing returns the RunE of a command that changes one lease row.
+func (op *operator) changing(c *cobra.Command, o *orders, verb, done string, check terms, apply change) func(*cobra.Command, []string) error {
+	return do(func(ctx context.Context, args []string) error {
 		if err := op.check(o, true); err != nil {
 			return err
 		}
@@ -67,7 +72,6 @@ func (op *operator) changeCommand(c *cobra.Command, verb, done string, check ter
 			done, words.shard, quoted(args[0]), heldBy(before), before.Generation, after.Last.Generation, delayed(after))
 		return err
 	})
-	return c
 }
 
 // always is the check of a command whose flags need none.
@@ -184,61 +188,6 @@ func (op *operator) removeCommand() *cobra.Command {
 the shard, now or later, it starts from its beginning.` + aboutChanges,
 		Example: "  shardlease remove shard-7 --why \"stream was replaced\"",
 	}, "remove", "removed", always, shardlease.Supervisor.Remove)
-}
-
-func (op *operator) rewindCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rewind SHARD", Short: "Makes the next tenure of a shard start at another position",
-		Long: `Makes the next tenure of a shard start at another position: --to a position, everything up to which counts as
-processed, or --start for the very beginning. A position may be before or after the checkpoint. A finished
-shard is unfinished afterwards, and a quarantined one stays quarantined. A held shard is taken from its
-owner, and is quarantined until the new position is stored; if the command is interrupted in between,
-repeat it, then unquarantine the shard.
-
-Positions have the form that the handlers of the group use. --order checks that form.` + aboutChanges,
-		Example: "  shardlease rewind shard-7 --to 49590338271490256608559692538361571095921575989136588898 --order number --why \"reprocess\"\n" +
-			"  shardlease rewind shard-7 --start --why \"reprocess all\"",
-	}
-	to := c.Flags().String("to", "", "the `POSITION`")
-	state := c.Flags().String("mark-state", "", "the `STATE` that the handlers keep with a position")
-	start := c.Flags().Bool("start", false, "the very beginning")
-	order := c.Flags().String("order", "none", "how the handlers compare positions: "+either(orderNames()))
-	completeFlagWith(c, "order", orderNames()...)
-	check := func() (how, name string, err error) {
-		if (*to != "") == *start {
-			return "", "", usage("needs either --to POSITION or --start")
-		}
-		if *start && *state != "" {
-			return "", "", usage("--start has no state")
-		}
-		if *start {
-			return " to its very beginning", "", nil
-		}
-		how = " to position " + quoted(*to) // it is user data, and the operator has just typed it
-		if *state != "" {
-			how += " with state " + quoted(*state)
-		}
-		return how, "", checkPosition(*order, checkpoint.Mark{Position: *to, State: *state})
-	}
-	return op.changeCommand(c, "rewind", "rewound", check, func(s shardlease.Supervisor, ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-		return s.Rewind(ctx, shard, seen, checkpoint.Mark{Position: *to, State: *state}, why)
-	})
-}
-
-func orderNames() []string { return []string{"none", "text", "number"} }
-
-// checkPosition reports a position that cannot be stored, or that its order cannot read. It does not
-// repeat the position.
-func checkPosition(name string, mark checkpoint.Mark) error {
-	orders := map[string]checkpoint.Order{"none": nil, "text": checkpoint.Lexical, "number": checkpoint.Decimal}
-	order, known := orders[name]
-	if !known {
-		return usage("--order must be %s", either(orderNames()))
-	}
-	if err := order.Advance("", checkpoint.Mark{}, mark); err != nil {
-		return usage("--to is no position of --order %s", name)
-	}
-	return nil
 }
 
 // expel carries out a command that releases rows. It prints a line with the rows that the command has released, also if

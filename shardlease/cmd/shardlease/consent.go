@@ -29,12 +29,12 @@ type operator struct {
 	name          string // the default of --by
 }
 
-// orderFlags adds the flags of a command that writes. Where no reason is needed one may be given, so that a script can give
-// one to every command.
+// orderFlags adds the flags of a command that writes. Where no reason is needed one may be given for the journal, so that a
+// script can give one to every command.
 func (op *operator) orderFlags(c *cobra.Command, needsWhy bool) *orders {
 	o := &orders{needsWhy: needsWhy}
 	c.Flags().StringVar(&o.by, "by", op.name, "the `NAME` of the operator, which is stored with the change")
-	about := "the `REASON`; nothing stores it"
+	about := "the `REASON`, which the journal stores"
 	if needsWhy {
 		about = "the `REASON`, which is stored with the change; required"
 	}

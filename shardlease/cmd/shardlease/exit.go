@@ -112,7 +112,7 @@ func isAnswer(err error) bool {
 }
 
 // A witness is a store that remembers which of its writes were not answered. With a change of a row
-// the wish is stored that makes workers read the row at once; that wish does not count.
+// the wish is stored that makes workers read the row at once; neither that wish nor the entry in the journal counts.
 type witness struct {
 	lease.Store
 	wishes bool // the command is about wishes
@@ -123,7 +123,7 @@ type witness struct {
 // Write makes a write, and notes whether it was answered. The same write can be sent again.
 func (w *witness) Write(ctx context.Context, of lease.Write) (lease.Record, error) {
 	record, err := w.Store.Write(ctx, of)
-	if kind := of.Key().Kind; kind == lease.KindEnds || kind == lease.KindWishes && !w.wishes {
+	if kind := of.Key().Kind; kind == lease.KindEnds || kind == lease.KindJournal || kind == lease.KindWishes && !w.wishes {
 		return record, err
 	}
 	w.mu.Lock()

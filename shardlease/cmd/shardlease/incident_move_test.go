@@ -109,7 +109,7 @@ func tableIncidents() []incident {
 	}, {
 		code: inspect.CodeUnreadable, level: "ERROR", watch: 0, within: time.Second,
 		cause: func(s *scene) { s.tables.spoil(row, true) },
-		mend:  func(s *scene) { s.tables.spoil(row, false) },
+		mend:  func(s *scene) { s.types("repair", "shard-0") },
 		over:  time.Minute,
 	}, {
 		code: inspect.CodeUnreadable, level: "WARN", watch: 0, within: 5 * time.Second, // the seat of a dead worker

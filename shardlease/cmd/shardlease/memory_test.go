@@ -102,6 +102,29 @@ func (m *memory) Adopt(ctx context.Context, at place, _ int, by string) (n int, 
 	return n, nil
 }
 
+// Repair makes a row readable by forgetting that it is spoilt, and deletes a seat.
+func (m *memory) Repair(ctx context.Context, at place, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error) {
+	if !slices.Contains(m.now().spoilt, k) {
+		return nil, &lease.RuleError{Transition: "repair", Key: k, Rule: protocol.ErrReadable}
+	}
+	var next lease.Record
+	if stored, err := m.all[at.table].Get(ctx, k); err == nil && k.Kind == lease.KindLease {
+		row, err := protocol.Mend(stored.(lease.Row), protocol.Command{By: by, Note: why}, true, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
+		if err != nil {
+			return nil, err
+		}
+		next = row
+	}
+	if err := agree(next, []string{"owner"}); err != nil {
+		return nil, err
+	}
+	if m.now().fault == "lost" {
+		return nil, errNoAnswer
+	}
+	m.spoil(k, false)
+	return next, nil
+}
+
 func (m *memory) Client(context.Context) (*dynamodb.Client, error) {
 	return nil, errors.New("memory has no tables of the KCL")
 }

@@ -54,6 +54,8 @@ type tables interface {
 	Create(ctx context.Context, table string, o dynamostore.TableOptions) error
 	// Adopt adopts the rows of a restored table, and returns how many it has adopted.
 	Adopt(ctx context.Context, at place, buckets int, by string) (int, error)
+	// Repair makes a record readable again, if agree returns no error for what becomes of it.
+	Repair(ctx context.Context, at place, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error)
 	// Client returns the client with which the tables of the KCL are read and written.
 	Client(ctx context.Context) (*dynamodb.Client, error)
 }
@@ -123,6 +125,14 @@ func (d *dynamo) Adopt(ctx context.Context, at place, buckets int, by string) (i
 	return n, err
 }
 
+func (d *dynamo) Repair(ctx context.Context, at place, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error) {
+	store, err := d.open(ctx, at, 0)
+	if err != nil {
+		return nil, err
+	}
+	return store.Repair(ctx, k, by, why, agree)
+}
+
 // Groups scans the keys of the table. It needs the permission dynamodb:Scan.
 func (d *dynamo) Groups(ctx context.Context, table string) ([]groupSize, error) {
 	client, err := d.Client(ctx)
@@ -187,7 +197,7 @@ func cutPartition(partition string) (group, kind string, ok bool) {
 	if _, err := strconv.ParseUint(kind, 10, 16); err == nil && strings.HasSuffix(group, "/lease") {
 		group, kind = strings.TrimSuffix(group, "/lease"), "lease"
 	}
-	return group, kind, group != "" && slices.Contains([]string{"table", "lease", "seat", "target", "register"}, kind)
+	return group, kind, group != "" && slices.Contains([]string{"table", "lease", "seat", "target", "register", "journal"}, kind)
 }
 
 func (c census) sorted() []groupSize {
@@ -206,5 +216,5 @@ func (op *operator) supervise(ctx context.Context, by string) (shardlease.Superv
 		return shardlease.Supervisor{}, nil, err
 	}
 	w := &witness{Store: store}
-	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by}, w, nil
+	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by, Unjournaled: op.unjournaled}, w, nil
 }

@@ -159,8 +159,8 @@ func (h *planHead) summary(s *inspect.Snapshot) string {
 	if h.PlannedBy != "" {
 		line += fmt.Sprintf("; planned by %s, which this command does not have; shown: %s", clean(h.PlannedBy), h.Planner)
 	}
-	if at := slices.IndexFunc(s.Wishes, func(w lease.Wish) bool { return w.Kind == lease.WishPause && w.Stands(s.At) }); at >= 0 {
-		line += "; held shards stay where they are while this wish stands: " + clean(s.Wishes[at].String())
+	if pause := pauseOf(s); pause != nil {
+		line += "; held shards stay where they are while this wish stands: " + clean(pause.String())
 	}
 	return line
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // fleet has shards in most states, whose checkpoints are canaries.
@@ -56,11 +57,11 @@ fail resting "broken pipe"
 func invocations() map[string][]string {
 	yes := []string{"--why", "test", "--yes"}
 	return map[string][]string{
-		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {},
+		"groups": {}, "ls": {}, "workers": {}, "get": {"held"}, "history": {}, "plan": {"--add", "1"}, "events": {"--since", "2h"}, "check": {}, "wishes": {}, "journal": {},
 
 		"move": {"--why", "test", "--to", "host-2", "held"}, "release": {"--why", "test", "held"}, "reassign": {"--why", "test", "--to", "host-2", "held"}, "release-task": append(yes, "run-17"), "evict": append(yes, "host-2"),
 		"quarantine": {"--why", "test", "free"}, "unquarantine": {"--why", "test", "set-aside"},
-		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"},
+		"rewind": {"--why", "test", "--to", "typed-12", "--mark-state", "typed-13", "held"}, "remove": {"--why", "test", "finished"}, "finish": {"--why", "test", "held"}, "repair": {"--why", "test", "broken"},
 		"cordon": append(yes, "host-1"), "drain": append(yes, "host-1"), "pause": yes, "raise": yes, "resume": {"--yes"}, "pin": append(yes, "held", "host-2"), "lift": {"--yes", "pause"},
 		"create": {}, "verify": {}, "adopt": {"--yes"},
 	}
@@ -104,6 +105,10 @@ func TestNoPositions(t *testing.T) {
 				seed += "wish pause\n"
 			}
 			w.seeds(t, seed)
+			if c.Name() == "repair" {
+				w.seeds(t, "create broken\n")
+				w.tables.spoil(lease.Key{Group: "orders", Kind: lease.KindLease, Name: "broken"}, true)
+			}
 			if c.Name() == "resume" || len(args) > 0 {
 				w.answer = args[len(args)-1]
 			}

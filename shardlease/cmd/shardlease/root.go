@@ -11,8 +11,8 @@ import (
 )
 
 const overview = `shardlease shows which worker holds which shard, what is wrong with a fleet, and what to do about it. It
-also steers a fleet: it releases, quarantines and rewinds shards, evicts workers, and stores wishes that
-the next plan follows.
+also steers a fleet: it releases, quarantines, rewinds and finishes shards, evicts workers, and stores
+wishes that the next plan follows.
 
 A table holds the lease rows of any number of groups. Most commands need --table and --group.
 
@@ -79,9 +79,9 @@ func (p *program) root() *cobra.Command {
 	op := &operator{reader: r, in: p.in, out: p.out, problems: p.problems, terminal: p.terminal, name: p.operator}
 	k := &keeper{op}
 	add(looking, o.groupsCommand(), o.lsCommand(), o.workersCommand(), o.getCommand(), o.historyCommand(), o.planCommand(),
-		o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.exporterCommand(), o.wishesCommand())
+		o.journalCommand(), o.eventsCommand(), d.topCommand(), o.checkCommand(&p.code), o.exporterCommand(), o.wishesCommand())
 	add(changing, op.moveCommand(), op.releaseCommand(), op.reassignCommand(), op.releaseTaskCommand(), op.evictCommand(), op.quarantineCommand(),
-		op.unquarantineCommand(), op.rewindCommand(), op.removeCommand())
+		op.unquarantineCommand(), op.rewindCommand(), op.finishCommand(), op.removeCommand(), op.repairCommand())
 	add(steering, op.cordonCommand(), op.drainCommand(), op.pauseCommand(), op.resumeCommand(), op.pinCommand(), op.raiseCommand(), op.liftCommand())
 	add(keeping, k.tableCommand(), k.kclCommand(), demoCommand(p.out))
 	root.SetHelpCommandGroupID(keeping)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardlease/shardlease-go/dynamostore"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A keeper creates and adopts tables, and moves groups from the KCL into a table and back.
@@ -97,6 +98,9 @@ On a terminal the command asks for the name of the group. Without one it needs -
 		n, err := k.tables.Adopt(ctx, *k.at, *buckets, o.by)
 		if err == nil || n > 0 {
 			fmt.Fprintf(k.out, "adopted %s of group %s\n", counted(n, "row"), quoted(k.at.group))
+		}
+		if n > 0 {
+			k.record(ctx, o.by, lease.Act{Did: "adopt", Rows: int64(n), Why: o.why})
 		}
 		if err != nil {
 			err = errors.Join(err, errors.New("the table is not recorded for the group: repair the cause, and repeat the command"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,11 @@ type wishOrders struct {
 func (op *operator) wishCommand(c *cobra.Command, done func(args []string) string, apply wishing) *cobra.Command {
 	c.Args = arguments
 	o := &wishOrders{orders: op.orderFlags(c, true)}
-	c.Flags().DurationVar(&o.lasts, "for", 0, "how long the wish lasts; 0: until it is lifted")
+	usual := time.Duration(0)
+	if c.Name() == string(lease.WishPause) {
+		usual = pauseFor
+	}
+	c.Flags().DurationVar(&o.lasts, "for", usual, "how long the wish lasts; 0: until it is lifted")
 	c.RunE = do(func(ctx context.Context, args []string) error {
 		if o.lasts < 0 {
 			return usage("--for must not be negative")
@@ -130,15 +135,19 @@ shards for which no other worker has room.` + aboutWishes,
 		})
 }
 
+// pauseFor is how long a pause lasts without --for.
+const pauseFor = 24 * time.Hour
+
 func (op *operator) pauseCommand() *cobra.Command {
 	return op.wishCommand(&cobra.Command{
 		Use: "pause", Short: "Stops all moves of held shards",
 		Long: `Stops all moves of held shards in the group. Shards without an owner are still claimed, and a worker that
-shuts down still gives up its shards. 'shardlease resume' ends the pause.` + aboutWishes,
+shuts down still gives up its shards. 'shardlease resume' ends the pause. A pause ends after 24 hours, unless --for
+says otherwise: while it lasts, every deploy has gaps.` + aboutWishes,
 		Example: "  shardlease pause --why \"incident 42\" --for 1h",
 	}, func([]string) string { return "paused the moves of group " + quoted(op.at.group) },
 		func(ctx context.Context, s shardlease.Supervisor, _ []string, o *wishOrders) error {
-			return s.Pause(ctx, o.lasts, o.why)
+			return s.Pause(ctx, cmp.Or(o.lasts, -1), o.why) // 0 has another meaning there
 		})
 }
 
@@ -223,7 +232,7 @@ func (op *operator) liftAll(ctx context.Context, o *wishOrders) error {
 		return err
 	}
 	return op.apply(ctx, "lift all wishes", nil, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
-		return s.LiftAll(ctx)
+		return s.LiftAll(ctx, o.why)
 	}, "lifted all wishes of group "+quoted(op.at.group))
 }
 
@@ -238,7 +247,7 @@ func (op *operator) lift(ctx context.Context, o *wishOrders, kind lease.WishKind
 		args, what = []string{subject}, string(kind)+" of "+quoted(subject)
 	}
 	return op.apply(ctx, "lift "+string(kind), args, "", o, func(ctx context.Context, s shardlease.Supervisor, _ []string, _ *wishOrders) error {
-		err := s.Lift(ctx, kind, subject)
+		err := s.Lift(ctx, kind, subject, o.why)
 		if errors.Is(err, lease.ErrNotFound) {
 			return missing("lift %s: no such wish", strings.TrimSpace(string(kind)+" "+clean(subject)))
 		}

@@ -1,0 +1,172 @@
+package dynamostore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// Repair makes a lease row or a seat readable again that somebody has spoilt. It keeps every attribute that can be read, and
+// drops the others, whose names are lost. Before it writes, it shows the caller what the record would become; an error of
+// agree stops it. The write has every attribute as it was read in its condition, so nothing that was written since is
+// overwritten: then Repair returns a [*lease.RuleError], and the caller calls it again.
+//
+// A lease row loses its owner, and begins a generation above every one that can be read in it and above all that can have been
+// issued by the clock. No number that can be read becomes lower. If the checkpoint cannot be read, or whether the shard is
+// finished, removed or quarantined, the shard is quarantined: rewind it, and then free it.
+//
+// A seat stays what it is without the attributes that cannot be read, and its worker keeps it. Without a name, a lease time or
+// a heartbeat it is no seat: Repair deletes it, next is nil, and its worker, if it lives, takes another.
+//
+// A record that can be read, and one of a newer version of the format, is refused with a [*lease.RuleError].
+func (s *Store) Repair(ctx context.Context, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error) {
+	if k.Kind != lease.KindLease && k.Kind != lease.KindSeat {
+		return nil, &checkpoint.InvalidError{Field: "kind", Rule: "must be that of a lease row or a seat"}
+	}
+	if err := errors.Join(k.Validate(), validBy(by)); err != nil {
+		return nil, err
+	}
+	at, err := s.itemKey(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("repair %v: %w", k, err)
+	}
+	raw, err := s.raw(ctx, k, at)
+	if err != nil {
+		return nil, fmt.Errorf("repair %v: %w", k, err)
+	}
+	of := spoilt{key: k, item: lease.Item{}}
+	for name, value := range raw {
+		of.item[name] = plain(value)
+	}
+	if rule := of.refusal(raw); rule != "" {
+		return nil, &lease.RuleError{Transition: "repair", Key: k, Rule: rule}
+	}
+	next, err := of.mend(by, why, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
+	if err != nil {
+		return nil, fmt.Errorf("repair %v: %w", k, err)
+	}
+	slices.Sort(of.lost)
+	if err := agree(next, of.lost); err != nil {
+		return nil, err
+	}
+	if err := s.replace(ctx, k, at, raw, next); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+func validBy(by string) error {
+	if by == "" {
+		return &checkpoint.InvalidError{Field: "by", Rule: "must be given: the row records who has repaired it"}
+	}
+	return nil
+}
+
+// raw reads an item as it is.
+func (s *Store) raw(ctx context.Context, k lease.Key, at primaryKey) (map[string]types.AttributeValue, error) {
+	out, err := call(ctx, s.reading, k, func(ctx context.Context) (*dynamodb.GetItemOutput, error) {
+		return s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: at, ConsistentRead: aws.Bool(true)}, once)
+	})
+	if err == nil && len(out.Item) == 0 {
+		err = lease.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out.Item, nil
+}
+
+// replace stores the repaired record, or deletes it if next is nil, on condition that the item is still raw.
+func (s *Store) replace(ctx context.Context, k lease.Key, at primaryKey, raw map[string]types.AttributeValue, next lease.Record) error {
+	e := newExpression()
+	condition := e.exactly(raw, k.Kind)
+	_, err := callAs(ctx, s.reading, hands, k, func(ctx context.Context) (any, error) {
+		if next == nil {
+			return s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+				TableName: &s.table, Key: at, ConditionExpression: &condition, ExpressionAttributeNames: e.names,
+				ExpressionAttributeValues: e.values, ReturnValuesOnConditionCheckFailure: returnItem,
+			}, once)
+		}
+		with := &expression{names: maps.Clone(e.names), values: maps.Clone(e.values)}
+		with.repair(raw, next)
+		return s.client.UpdateItem(ctx, s.update(at, with.names, with.values, &condition, new(with.update()), types.ReturnValueNone), once)
+	})
+	failed, refused := errors.AsType[*types.ConditionalCheckFailedException](err)
+	switch {
+	case err == nil:
+		return nil
+	case !refused || failed == nil:
+		return fmt.Errorf("repair %v: %w", k, err)
+	}
+	// The record is as it should be if an earlier attempt was stored, and not answered.
+	if next == nil && len(failed.Item) == 0 || next != nil && isStored(failed.Item, next) {
+		return nil
+	}
+	return &lease.RuleError{Transition: "repair", Key: k, Rule: protocol.ErrRewritten}
+}
+
+// isStored reports whether an item is the record.
+func isStored(item map[string]types.AttributeValue, r lease.Record) bool {
+	now, err := decode(item)
+	return err == nil && now.Written() == r.Written() && now.String() == r.String()
+}
+
+// formatAttributes are the attributes of the format: of lease rows, and of seats. An attribute that has none of these names is
+// that of a newer version or of the user, and stays.
+func formatAttributes(kind lease.Kind) []string {
+	common := []string{attr.Version, attr.WriteID, attr.Task}
+	if kind == lease.KindLease {
+		return append(common,
+			attr.Counter, attr.Generation, attr.Owner, attr.Incarnation, attr.LockDelay, attr.Offer, attr.ReservedFor, attr.Reserved,
+			attr.Position, attr.State, attr.CheckpointGeneration, attr.CheckpointAt, attr.Expires, attr.Parents, attr.Finished,
+			attr.Quarantined, attr.Removed, attr.Failures, attr.FailedGeneration, attr.Errors, attr.FailedBy, attr.LastError, attr.Last, attr.Past)
+	}
+	return append(common,
+		attr.Name, attr.TTL, attr.Beat, attr.MaxShards, attr.Leaving, attr.Freed, attr.Wants, attr.At, attr.Unsettled, attr.Missing,
+		attr.News, attr.NewsLeft, attr.Unwell, attr.UnwellSince, attr.Trial, attr.Silent, attr.SilentSince, attr.NoSource, attr.Build,
+		attr.Since, attr.Handoff, attr.Backoff, attr.Address, attr.Waits, attr.WaitsLeft, attr.Raised, attr.Revision)
+}
+
+// exactly is the condition that an item has the given attributes, and none of the format besides.
+func (e *expression) exactly(raw map[string]types.AttributeValue, kind lease.Kind) string {
+	var terms []string
+	for i, name := range slices.Sorted(maps.Keys(raw)) {
+		n, v := "#r"+strconv.Itoa(i), ":r"+strconv.Itoa(i)
+		e.names[n], e.values[v] = name, raw[name]
+		terms = append(terms, n+" = "+v)
+	}
+	for _, name := range formatAttributes(kind) {
+		if _, there := raw[name]; !there {
+			terms = append(terms, e.absent(name))
+		}
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// repair sets the attributes of next that differ from the raw ones, and removes those of the format that it lacks.
+func (e *expression) repair(raw map[string]types.AttributeValue, next lease.Record) {
+	before, after := lease.Item{}, lease.Encode(next)
+	for _, name := range formatAttributes(next.Key().Kind) {
+		if value, there := raw[name]; there {
+			before[name] = plain(value)
+		}
+	}
+	delete(after, attr.Group)
+	delete(after, attr.Key)
+	delete(before, attr.Version) // it is set in any case, because an update that only removes has another form
+	e.change(before, after)
+}

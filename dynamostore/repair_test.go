@@ -1,0 +1,271 @@
+package dynamostore
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/attr"
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+func num(n string) types.AttributeValue  { return &types.AttributeValueMemberN{Value: n} }
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+// spoiltRow returns an item that is a held row with a checkpoint, failed attempts, a history and an attribute of the user.
+func spoiltRow(t *testing.T) (lease.Row, map[string]types.AttributeValue) {
+	t.Helper()
+	next := fixture.Next(t)
+	failed := fixture.Held(t, "a")
+	failed = next(protocol.Commit(failed, fixture.Hold(failed), checkpoint.Mark{Position: "100", State: "s"}, fixture.Stamp()))
+	failed = next(protocol.Release(failed, fixture.Hold(failed), protocol.End{Reason: lease.ReasonFailed, Note: "broken"}, fixture.Stamp()))
+	row := next(protocol.Claim(failed, fixture.Worker("b"), fixture.Stamp()))
+	item := encode(row)
+	item["mine"] = text("stays")
+	return row, item
+}
+
+// TestRepairOfARow: whatever is wrong with a row, a repair keeps what can be read, names the rest, and makes a row without an
+// owner under a generation above all. A shard whose state is not known is set aside.
+func TestRepairOfARow(t *testing.T) {
+	row, good := spoiltRow(t)
+	above := row.Generation + 7
+	for name, c := range map[string]struct {
+		spoil map[string]types.AttributeValue // nil: the attribute is removed
+		lost  string
+		aside bool
+		check func(lease.Row) bool
+	}{
+		"no write id":        {spoil: map[string]types.AttributeValue{attr.WriteID: nil}, lost: attr.WriteID},
+		"no version":         {spoil: map[string]types.AttributeValue{attr.Version: nil}, lost: attr.Version},
+		"a counter of words": {spoil: map[string]types.AttributeValue{attr.Counter: text("seven")}, lost: attr.Counter},
+		"a huge counter":     {spoil: map[string]types.AttributeValue{attr.Counter: num("9223372036854775808")}, lost: attr.Counter},
+		"no generation": {spoil: map[string]types.AttributeValue{attr.Generation: nil}, lost: "generation transfer transfers",
+			check: func(r lease.Row) bool { return len(r.History()) == 0 }},
+		"a generation that is too low": {spoil: map[string]types.AttributeValue{attr.CheckpointGeneration: num(itoa(above))}, lost: "generation transfer transfers",
+			check: func(r lease.Row) bool {
+				return r.Generation >= above+generation.Lost && r.Checkpoint.Generation == above
+			}},
+		"failures that are text": {spoil: map[string]types.AttributeValue{attr.Failures: text("1")}, lost: attr.Failures},
+		"negative errors":        {spoil: map[string]types.AttributeValue{attr.Errors: num("-3")}, lost: attr.Errors},
+		"no last transfer":       {spoil: map[string]types.AttributeValue{attr.Last: nil}, lost: attr.Past},
+		"a broken history": {spoil: map[string]types.AttributeValue{attr.Past: text("x")}, lost: attr.Past,
+			check: func(r lease.Row) bool { return len(r.History()) == 1 }},
+		"parents that are no set":       {spoil: map[string]types.AttributeValue{attr.Parents: text("p")}, lost: attr.Parents},
+		"no incarnation":                {spoil: map[string]types.AttributeValue{attr.Incarnation: nil}, lost: attr.Owner},
+		"a time of words":               {spoil: map[string]types.AttributeValue{attr.CheckpointAt: text("noon")}, lost: attr.CheckpointAt},
+		"a checkpoint of no generation": {spoil: map[string]types.AttributeValue{attr.CheckpointGeneration: text("x")}, lost: attr.CheckpointGeneration},
+		"a checkpoint that is a number": {spoil: map[string]types.AttributeValue{attr.Position: num("5")}, lost: "checkpoint state", aside: true},
+		"a state that is text":          {spoil: map[string]types.AttributeValue{attr.State: text("s")}, lost: "checkpoint state", aside: true},
+		"finished, or not":              {spoil: map[string]types.AttributeValue{attr.Finished: text("yes")}, lost: attr.Finished, aside: true},
+		"quarantined, or not":           {spoil: map[string]types.AttributeValue{attr.Quarantined: num("1")}, lost: attr.Quarantined, aside: true},
+		"removed, or not":               {spoil: map[string]types.AttributeValue{attr.Removed: num("0")}, lost: attr.Removed, aside: true},
+		"two faults": {spoil: map[string]types.AttributeValue{attr.Counter: nil, attr.Failures: text("x")}, lost: attr.Failures + " " + attr.Counter,
+			check: func(r lease.Row) bool { return r.Checkpoint.Position == "100" }},
+	} {
+		s, f := opened(t, 0)
+		item := maps.Clone(good)
+		for name, value := range c.spoil {
+			if delete(item, name); value != nil {
+				item[name] = value
+			}
+		}
+		f.put(t, item)
+		var shown lease.Record
+		var lost []string
+		got, err := s.Repair(t.Context(), row.Key(), "ann", "edited by hand", func(next lease.Record, names []string) error {
+			shown, lost = next, names
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := strings.Fields(c.lost)
+		slices.Sort(want)
+		now, err := s.Get(t.Context(), row.Key())
+		r, _ := now.(lease.Row)
+		if err != nil || r.String() != got.String() || r.String() != shown.String() {
+			t.Errorf("%s: stored %v, %v; returned %v", name, now, err, got)
+		}
+		if !slices.Equal(lost, want) {
+			t.Errorf("%s: lost %v", name, lost)
+		}
+		if !r.Owner.IsZero() || r.Generation <= row.Generation || r.Quarantined != c.aside || c.check != nil && !c.check(r) ||
+			r.Last.Did != "repaired" || r.Last.By != "ann" || r.Last.Note != "edited by hand" || r.WriteID == row.WriteID {
+			t.Errorf("%s: %v", name, r)
+		}
+		if _, broken := c.spoil[attr.Counter]; !broken && r.Counter != row.Counter+1 {
+			t.Errorf("%s: counter %d after %d", name, r.Counter, row.Counter)
+		}
+		if !c.aside && r.Checkpoint.Position != "100" || f.get(t, keyOf("orders/lease", row.Shard))["mine"] == nil {
+			t.Errorf("%s: at %q, and the user's attribute is %v", name, r.Checkpoint.Position, f.get(t, keyOf("orders/lease", row.Shard))["mine"])
+		}
+	}
+}
+
+func itoa(n int64) string { return attribute(n).(*types.AttributeValueMemberN).Value }
+
+// TestRepairOfASeat: a seat keeps its write id and its heartbeat, so that its worker keeps it. One that has no name, no lease
+// time or no heartbeat is deleted.
+func TestRepairOfASeat(t *testing.T) {
+	seat := fixture.Seat()
+	for name, c := range map[string]struct {
+		attr  string
+		value types.AttributeValue
+		kept  bool
+	}{
+		"requests that are no set": {attr.Wants, text("all"), true},
+		"a limit of words":         {attr.MaxShards, text("many"), true},
+		"a text for a flag":        {attr.Leaving, text("yes"), true},
+		"no name":                  {attr.Name, nil, false},
+		"a lease time of words":    {attr.TTL, text("long"), false},
+		"a heartbeat of words":     {attr.Beat, text("seven"), false},
+		"a number for a write id":  {attr.WriteID, num("7"), false},
+	} {
+		s, f := opened(t, 0)
+		item := encode(seat)
+		if delete(item, c.attr); c.value != nil {
+			item[c.attr] = c.value
+		}
+		f.put(t, item)
+		got, err := s.Repair(t.Context(), seat.Key(), "ann", "why", func(next lease.Record, lost []string) error {
+			if (next != nil) != c.kept || c.kept && !slices.Equal(lost, []string{c.attr}) || slices.Contains(lost, attr.News) {
+				t.Errorf("%s: %v, lost %v", name, next, lost)
+			}
+			return nil
+		})
+		now, nowErr := s.Get(t.Context(), seat.Key())
+		if !c.kept {
+			if err != nil || got != nil || !errors.Is(nowErr, lease.ErrNotFound) {
+				t.Errorf("%s: %v, %v; stored %v, %v", name, got, err, now, nowErr)
+			}
+			continue
+		}
+		r, _ := now.(lease.Seat)
+		if err != nil || nowErr != nil || r.WriteID != seat.WriteID || r.Beat != seat.Beat || r.Name != seat.Name {
+			t.Errorf("%s: %v, %v; stored %v, %v", name, got, err, now, nowErr)
+		}
+	}
+}
+
+// TestRepairIsConditional: a repair writes nothing over an item that has changed since it was read, in whatever attribute; nor
+// over a record that can be read or is that of a newer version; nor if the caller does not agree. An answer that was lost does
+// not matter.
+func TestRepairIsConditional(t *testing.T) {
+	row, good := spoiltRow(t)
+	spoilt := maps.Clone(good)
+	spoilt[attr.Failures] = text("x")
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		item    map[string]types.AttributeValue
+		between func(item map[string]types.AttributeValue) // changes the item before the write
+		agree   error
+		want    error
+	}{
+		"it can be read":       {item: good, want: protocol.ErrReadable},
+		"of a newer version":   {item: with(spoilt, attr.Version, num("2")), want: protocol.ErrNewer},
+		"the caller disagrees": {item: spoilt, agree: no, want: no},
+		"another write":        {item: spoilt, between: func(item map[string]types.AttributeValue) { item[attr.WriteID] = text("other") }, want: protocol.ErrRewritten},
+		"a hand's edit":        {item: spoilt, between: func(item map[string]types.AttributeValue) { item[attr.Position] = text("200") }, want: protocol.ErrRewritten},
+		"an attribute that is new": {item: spoilt, between: func(item map[string]types.AttributeValue) {
+			item[attr.Finished] = &types.AttributeValueMemberBOOL{Value: true}
+		}, want: protocol.ErrRewritten},
+		"the user's attribute": {item: spoilt, between: func(item map[string]types.AttributeValue) { item["mine"] = text("new") }, want: protocol.ErrRewritten},
+	} {
+		s, f := opened(t, 0)
+		f.put(t, c.item)
+		last := c.item
+		_, err := s.Repair(t.Context(), row.Key(), "ann", "why", func(lease.Record, []string) error {
+			if c.between != nil {
+				last = maps.Clone(c.item)
+				c.between(last)
+				f.put(t, last)
+			}
+			return c.agree
+		})
+		if now := f.get(t, keyOf("orders/lease", row.Shard)); !errors.Is(err, c.want) || !reflect.DeepEqual(now, imageOf(t, last)) {
+			t.Errorf("%s: %v; stored %v", name, err, now)
+		}
+	}
+	for _, k := range []lease.Key{{Group: "orders", Kind: lease.KindLease, Name: "none"}, {Group: "orders", Kind: lease.KindTarget, Name: "a/0001"}} {
+		s, _ := opened(t, 0)
+		if _, err := s.Repair(t.Context(), k, "ann", "why", func(lease.Record, []string) error { return nil }); err == nil {
+			t.Errorf("%v was repaired", k)
+		}
+	}
+	s, f := opened(t, 0)
+	f.put(t, spoilt)
+	lossy := &loses{service: f}
+	s = f.open(t, lossy, Options{Timeout: time.Minute})
+	lossy.once = true
+	if _, err := s.Repair(t.Context(), row.Key(), "ann", "why", func(lease.Record, []string) error { return nil }); err != nil {
+		t.Errorf("with a lost answer: %v", err)
+	}
+	if now, err := s.Get(t.Context(), row.Key()); err != nil || now.(lease.Row).Last.Did != "repaired" || lossy.once {
+		t.Errorf("with a lost answer: %v, %v", now, err)
+	}
+}
+
+func with(item map[string]types.AttributeValue, name string, value types.AttributeValue) map[string]types.AttributeValue {
+	item = maps.Clone(item)
+	item[name] = value
+	return item
+}
+
+// loses loses the answer of the next update.
+type loses struct {
+	*service
+	once bool
+}
+
+func (l *loses) Do(r *http.Request) (*http.Response, error) {
+	answer, err := l.service.Do(r)
+	if l.once && strings.HasSuffix(r.Header.Get("X-Amz-Target"), "UpdateItem") {
+		l.once = false
+		return nil, errors.New("connection reset")
+	}
+	return answer, err
+}
+
+// TestRepairKnowsTheFormat: a repair knows every attribute of rows and seats.
+func TestRepairKnowsTheFormat(t *testing.T) {
+	for _, r := range fixture.Full(t) {
+		kind := r.Key().Kind
+		if kind != lease.KindLease && kind != lease.KindSeat {
+			continue
+		}
+		for name := range lease.Encode(r) {
+			if name != attr.Group && name != attr.Key && !slices.Contains(formatAttributes(kind), name) {
+				t.Errorf("formatAttributes lacks %s of a %v", name, kind)
+			}
+		}
+	}
+}
+
+// TestMend: a row with the highest numbers is not repaired to lower ones.
+func TestMend(t *testing.T) {
+	row, _ := spoiltRow(t)
+	for name, edit := range map[string]func(*lease.Row, *protocol.Stamp){
+		"the highest generation":  func(r *lease.Row, _ *protocol.Stamp) { r.Generation = math.MaxInt64 - generation.Lost + 1 },
+		"the highest counter":     func(r *lease.Row, _ *protocol.Stamp) { r.Counter = math.MaxInt64 },
+		"a clock that is not set": func(_ *lease.Row, s *protocol.Stamp) { s.At = time.Unix(0, 0) },
+	} {
+		r, stamp := row, fixture.Stamp()
+		edit(&r, &stamp)
+		if got, err := protocol.Mend(r, protocol.Command{By: "ann"}, false, stamp); !errors.Is(err, checkpoint.ErrInvalid) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}

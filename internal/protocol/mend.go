@@ -1,0 +1,41 @@
+package protocol
+
+import (
+	"math"
+
+	"github.com/shardlease/shardlease-go/internal/generation"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
+)
+
+// The rules by which a record is not repaired.
+const (
+	ErrReadable  lease.Rule = "the record can be read"
+	ErrNewer     lease.Rule = "a newer version of the library has written the record"
+	ErrRewritten lease.Rule = "the record has changed since it was read"
+)
+
+// Mend returns the row that replaces one that cannot be read; r is what could be read of that. It has no owner, and begins a
+// generation above that of r and above all that can have been issued by the clock, as Adopt does: a generation that
+// could not be read may have been higher than all that could. aside: nobody may claim the shard before an operator has looked at
+// it.
+//
+// Mend is no transition, because the row before it is none: its store writes the row on a condition of its own.
+func Mend(r lease.Row, c Command, aside bool, s Stamp) (lease.Row, error) {
+	if _, err := succ("generation", r.Generation+min(generation.Lost-1, math.MaxInt64-r.Generation)); err != nil {
+		return lease.Row{}, err
+	}
+	if err := generation.ValidClock(s.At); err != nil {
+		return lease.Row{}, err
+	}
+	counter, err := succ("counter", r.Counter)
+	if err != nil {
+		return lease.Row{}, err
+	}
+	next := r
+	begin(&next, max(r.Generation+generation.Lost, generation.First(s.At)), lease.Owner{}, c.transfer(lease.ReasonForced, "repaired"), s)
+	next.Quarantined = next.Quarantined || aside && !next.Finished && !next.Removed
+	next.Counter, next.WriteID = counter, s.ID
+	shortenError(&next)
+	fit(&next, true)
+	return next, next.Validate()
+}
