@@ -254,6 +254,17 @@ func TestRepairKnowsTheFormat(t *testing.T) {
 	}
 }
 
+// TestMendInTheSecondOfTheClaim: the generation of a row that was made and claimed in this second cannot be read. The repaired
+// row has a higher one.
+func TestMendInTheSecondOfTheClaim(t *testing.T) {
+	made := time.Date(2026, 11, 28, 19, 0, 0, 0, time.UTC)
+	issued, unread := generation.First(made)+1, lease.Row{Group: "orders", Shard: "s", Generation: 1, Counter: 1, WriteID: "-"}
+	r, err := protocol.Mend(unread, protocol.Command{By: "ann"}, false, protocol.Stamp{ID: "id", At: made.Add(900 * time.Millisecond)})
+	if err != nil || r.Generation <= issued {
+		t.Errorf("generation %d after %d, %v", r.Generation, issued, err)
+	}
+}
+
 // TestMend: a row with the highest numbers is not repaired to lower ones.
 func TestMend(t *testing.T) {
 	row, _ := spoiltRow(t)

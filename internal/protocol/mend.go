@@ -15,8 +15,9 @@ const (
 )
 
 // Mend returns the row that replaces one that cannot be read; r is what could be read of that. It has no owner, and begins a
-// generation above that of r and above all that can have been issued by the clock, as Adopt does: a generation that
-// could not be read may have been higher than all that could. aside: nobody may claim the shard before an operator has looked at
+// generation above that of r and above all that can have been issued by the clock: a generation that could not be read may
+// have been higher than all that could. It may be of this second, and the row may have been claimed since, so that the clock's
+// own generation is not above it. aside: nobody may claim the shard before an operator has looked at
 // it.
 //
 // Mend is no transition, because the row before it is none: its store writes the row on a condition of its own.
@@ -32,7 +33,7 @@ func Mend(r lease.Row, c Command, aside bool, s Stamp) (lease.Row, error) {
 		return lease.Row{}, err
 	}
 	next := r
-	begin(&next, max(r.Generation+generation.Lost, generation.First(s.At)), lease.Owner{}, c.transfer(lease.ReasonForced, "repaired"), s)
+	begin(&next, max(r.Generation, generation.First(s.At))+generation.Lost, lease.Owner{}, c.transfer(lease.ReasonForced, "repaired"), s)
 	next.Quarantined = next.Quarantined || aside && !next.Finished && !next.Removed
 	next.Counter, next.WriteID = counter, s.ID
 	shortenError(&next)

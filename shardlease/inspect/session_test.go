@@ -86,7 +86,7 @@ func TestWarningsOfSessions(t *testing.T) {
 			of.rows["deploy"].Failures = lease.Failures{Count: 2, Last: of.rows["deploy"].Generation, Errors: 1}
 		}, "WARN failing deploy", "2 tenures of the lease have failed since it last made progress", "shardlease history deploy"},
 		{"a holder is silent", 0, func(of *table) { of.seats["b"].Health.Silent = 1 }, "WARN no-progress b", "the session reports 1 holder without progress.", "shardlease ls"},
-		{"a row cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindLease, "deploy")} }, "ERROR unreadable deploy", "cannot be read", "no session acquires the lease until"},
+		{"a row cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindLease, "deploy")} }, "ERROR unreadable deploy", "cannot be read", "no session acquires the lease before"},
 		{"a seat cannot be read", 0, func(of *table) { of.bad = []lease.Key{key(lease.KindSeat, "b-1")} }, "WARN unreadable b-1", "cannot be read", "shardlease evict b-1"},
 		{"the wishes cannot be read", 0, func(of *table) { of.bad = []lease.Key{lease.Wishes{Group: group}.Key()} }, "WARN unreadable !wishes", "cannot be read",
 			"no session notices at once that its lease was released, until `shardlease lift all`"},

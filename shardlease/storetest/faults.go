@@ -322,12 +322,12 @@ func badInputWritesNothing(b *bench) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	for _, k := range []lease.Key{{Group: group, Kind: 7, Name: shard}, {Kind: lease.KindLease, Name: shard}, {Group: group, Kind: lease.KindSeat}} {
+	for _, k := range []lease.Key{{Group: group, Kind: lease.KindJournal + 1, Name: shard}, {Kind: lease.KindLease, Name: shard}, {Group: group, Kind: lease.KindSeat}} {
 		if _, err := b.store.Get(b.Context(), k); !errors.Is(err, checkpoint.ErrInvalid) {
 			b.Errorf("Get of %v: got %v", k, err)
 		}
 	}
-	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: 9}, {Kind: lease.KindLease}, {Group: group, Kind: lease.KindLease, Limit: -1}} {
+	for _, q := range []lease.Query{{Group: group}, {Group: group, Kind: lease.KindJournal + 1}, {Kind: lease.KindLease}, {Group: group, Kind: lease.KindLease, Limit: -1}} {
 		for r, err := range b.store.List(b.Context(), q) {
 			if !errors.Is(err, checkpoint.ErrInvalid) {
 				b.Errorf("List of %v: got %v, %v", q, r, err)

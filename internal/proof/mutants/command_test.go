@@ -216,6 +216,8 @@ func commandMutants() []mutant {
 			never("err == nil"), inDynamo, "TestRepairIsConditional"},
 		{"a repaired row has a generation above all that it names", "dynamostore.spoilt.generation",
 			swap(`max(highest, n)`, `min(highest, max(n, highest))`), inDynamo, "TestRepairOfARow"},
+		{"also above those of this second", "internal/protocol.Mend",
+			swap(`max(r.Generation, generation.First(s.At))+generation.Lost`, `max(r.Generation+generation.Lost, generation.First(s.At))`), inDynamo, "TestMendInTheSecondOfTheClaim"},
 		{"a shard is set aside if its state is not known", "internal/protocol.Mend",
 			swap(`aside && !next.Finished && !next.Removed`, `false`), inDynamo, "TestRepairOfARow"},
 		{"a position is kept only with its state", "dynamostore.spoilt.checkpoint",

@@ -20,7 +20,7 @@ func (op *operator) repairCommand() *cobra.Command {
 and names those that it drops. It refuses the record of a newer version: update the command instead.
 
 A lease row loses its owner, and begins a generation above all that can have been issued, by the clock of this
-machine. If its checkpoint cannot be read, or whether it is finished, removed or quarantined, the shard is
+machine, which must not be behind. If its checkpoint cannot be read, or whether it is finished, removed or quarantined, the shard is
 quarantined: rewind it, then unquarantine it. A seat stays its worker's; one without a name, a lease time or a
 heartbeat is deleted.
 
