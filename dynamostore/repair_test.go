@@ -205,10 +205,10 @@ func TestRepairIsConditional(t *testing.T) {
 			t.Errorf("%v was repaired", k)
 		}
 	}
-	s, f := opened(t, 0)
+	_, f := opened(t, 0)
 	f.put(t, spoilt)
 	lossy := &loses{service: f}
-	s = f.open(t, lossy, Options{Timeout: time.Minute})
+	s := f.open(t, lossy, Options{Timeout: time.Minute})
 	lossy.once = true
 	if _, err := s.Repair(t.Context(), row.Key(), "ann", "why", func(lease.Record, []string) error { return nil }); err != nil {
 		t.Errorf("with a lost answer: %v", err)
