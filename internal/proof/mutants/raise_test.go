@@ -20,7 +20,7 @@ func raiseMutants() []mutant {
 		{"a worker that does not list the seats reads those of the watchers", "internal/engine.fleet.able",
 			swap(`of.state == alive`, `of.state == gone`), inWorker, "TestTargetDownForOneOfMany"},
 		{"a wish that a plan of an earlier version has overlooked makes a plan due", "internal/engine.fleet.reason",
-			never("overlooked"), inWorker, "TestRaiseAgainBesideAnEarlierVersion"},
+			never("overlooked"), inWorker, "TestLastPlanOfAnEarlierVersion"},
 		{"a worker that holds nothing finds out by a trial whether it can raise a fence", "internal/engine.raiser.giveUp",
 			swap(`l.held() == 0`, `false`), inWorker, "TestTargetDownForOneThenForAll"},
 		{"no shard moves because a target has a higher fence", "internal/engine.raiser.giveUp",
