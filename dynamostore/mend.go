@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/shardlease/shardlease-go/internal/attr"
@@ -88,6 +89,10 @@ func (of *spoilt) lose(names ...string) {
 	}
 }
 
+// demands are the attributes with which a worker limits what it gets, asks for it, and says what it has done. A heartbeat
+// stores only what has changed, so the worker would never store them again.
+var demands = []string{attr.MaxShards, attr.Leaving, attr.Wants, attr.Raised}
+
 // seat returns the seat without the attributes that cannot be read; nil: one is missing that every seat has.
 func (of *spoilt) seat() lease.Record {
 	always := []string{attr.WriteID, attr.Name, attr.TTL, attr.Beat}
@@ -102,8 +107,12 @@ func (of *spoilt) seat() lease.Record {
 		return nil
 	}
 	for _, name := range formatAttributes(lease.KindSeat) {
-		if name != attr.Version && !slices.Contains(always, name) {
-			of.keep(name)
+		if name == attr.Version || slices.Contains(always, name) {
+			continue
+		}
+		if kept := of.keep(name); !kept && slices.Contains(demands, name) {
+			of.lose(always...)
+			return nil
 		}
 	}
 	r, _ := lease.Decode(of.kept)
@@ -131,7 +140,17 @@ func (of *spoilt) row() (r lease.Row, aside bool) {
 	for _, name := range []string{attr.Failures, attr.FailedGeneration, attr.Errors, attr.FailedBy, attr.LastError} {
 		of.keep(name)
 	}
-	if of.keep(attr.Owner, attr.Incarnation, attr.Task) {
+	_, held := of.item[attr.Incarnation]
+	switch owned := of.keep(attr.Owner, attr.Incarnation, attr.Task); {
+	case held && !owned && (of.kept[attr.Finished] != nil || of.kept[attr.Removed] != nil): // which of them is true?
+		aside = true
+		for _, name := range []string{attr.Finished, attr.Removed} {
+			if of.kept[name] != nil {
+				delete(of.kept, name)
+				of.lost = append(of.lost, name)
+			}
+		}
+	case owned:
 		of.keep(attr.LockDelay)
 		of.keep(attr.Offer)
 	}
@@ -151,8 +170,11 @@ func (of *spoilt) row() (r lease.Row, aside bool) {
 func (of *spoilt) generation() (highest int64, known bool) {
 	own, ok := of.item[attr.Generation].(int64)
 	highest = max(own, 1)
-	for _, name := range []string{attr.CheckpointGeneration, attr.FailedGeneration} {
+	for _, name := range []string{attr.Generation, attr.CheckpointGeneration, attr.FailedGeneration} {
 		n, _ := of.item[name].(int64)
+		if digits, is := of.item[name].(string); is { // the type is lost, and not the number
+			n, _ = strconv.ParseInt(digits, 10, 64)
+		}
 		highest = max(highest, n)
 	}
 	return highest, ok && own == highest

@@ -40,7 +40,7 @@ func spoiltRow(t *testing.T) (lease.Row, map[string]types.AttributeValue) {
 // owner under a generation above all. A shard whose state is not known is set aside.
 func TestRepairOfARow(t *testing.T) {
 	row, good := spoiltRow(t)
-	above := row.Generation + 7
+	above, far := row.Generation+7, generation.First(time.Now().Add(time.Hour))
 	for name, c := range map[string]struct {
 		spoil map[string]types.AttributeValue // nil: the attribute is removed
 		lost  string
@@ -71,6 +71,10 @@ func TestRepairOfARow(t *testing.T) {
 		"finished, or not":              {spoil: map[string]types.AttributeValue{attr.Finished: text("yes")}, lost: attr.Finished, aside: true},
 		"quarantined, or not":           {spoil: map[string]types.AttributeValue{attr.Quarantined: num("1")}, lost: attr.Quarantined, aside: true},
 		"removed, or not":               {spoil: map[string]types.AttributeValue{attr.Removed: num("0")}, lost: attr.Removed, aside: true},
+		"a generation that is text": {spoil: map[string]types.AttributeValue{attr.Generation: text(itoa(far))}, lost: "generation transfer transfers",
+			check: func(r lease.Row) bool { return r.Generation >= far+generation.Lost }},
+		"held, and finished": {spoil: map[string]types.AttributeValue{attr.Finished: &types.AttributeValueMemberBOOL{Value: true}}, lost: "finished incarnation leaseOwner", aside: true,
+			check: func(r lease.Row) bool { return !r.Finished }},
 		"two faults": {spoil: map[string]types.AttributeValue{attr.Counter: nil, attr.Failures: text("x")}, lost: attr.Failures + " " + attr.Counter,
 			check: func(r lease.Row) bool { return r.Checkpoint.Position == "100" }},
 	} {
@@ -126,9 +130,10 @@ func TestRepairOfASeat(t *testing.T) {
 		value types.AttributeValue
 		kept  bool
 	}{
-		"requests that are no set": {attr.Wants, text("all"), true},
-		"a limit of words":         {attr.MaxShards, text("many"), true},
-		"a text for a flag":        {attr.Leaving, text("yes"), true},
+		"a build that is a number": {attr.Build, num("7"), true},
+		"requests that are no set": {attr.Wants, text("all"), false}, // its worker would not store these again
+		"a limit of words":         {attr.MaxShards, text("many"), false},
+		"a text for a flag":        {attr.Leaving, text("yes"), false},
 		"no name":                  {attr.Name, nil, false},
 		"a lease time of words":    {attr.TTL, text("long"), false},
 		"a heartbeat of words":     {attr.Beat, text("seven"), false},
@@ -262,6 +267,19 @@ func TestMendInTheSecondOfTheClaim(t *testing.T) {
 	r, err := protocol.Mend(unread, protocol.Command{By: "ann"}, false, protocol.Stamp{ID: "id", At: made.Add(900 * time.Millisecond)})
 	if err != nil || r.Generation <= issued {
 		t.Errorf("generation %d after %d, %v", r.Generation, issued, err)
+	}
+}
+
+// TestMendKeepsALockDelay: nobody may hold a lease whose holder had a lock delay before an operator has looked at it, nor one
+// that a release has left with a delay.
+func TestMendKeepsALockDelay(t *testing.T) {
+	for _, r := range []lease.Row{
+		{Group: "orders", Shard: "s", Generation: 1, Counter: 1, WriteID: "-", Owner: lease.Owner{Name: "a", Incarnation: "a", LockDelay: time.Minute}},
+		{Group: "orders", Shard: "s", Generation: 1, Counter: 1, WriteID: "-", Reserved: lease.Reservation{Delay: time.Minute}},
+	} {
+		if next, err := protocol.Mend(r, protocol.Command{By: "ann"}, false, fixture.Stamp()); err != nil || !next.Quarantined {
+			t.Errorf("%v: %v, %v", r, next, err)
+		}
 	}
 }
 

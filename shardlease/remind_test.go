@@ -44,12 +44,17 @@ func TestWishesAreNamedDaily(t *testing.T) {
 			}
 		}
 		must(t, op.Lift(t.Context(), lease.WishPin, "shard-00", "done"))
-		time.Sleep(23 * time.Hour)
-		if now := s.steered(); len(now) != 3 {
+		must(t, op.Cordon(t.Context(), "d", time.Hour, "a later one"))
+		time.Sleep(2 * time.Minute)
+		if now := s.steered(); len(now) != 4 || !strings.Contains(now[3], "a later one") {
+			t.Errorf("a wish beside those that were named: %v", now)
+		}
+		time.Sleep(23*time.Hour - 5*time.Minute)
+		if now := s.steered(); len(now) != 4 {
 			t.Errorf("named again within a day: %v", now)
 		}
 		time.Sleep(2 * time.Hour)
-		if now := s.steered(); len(now) != 4 || strings.Count(strings.Join(now, "; "), "drain") != 2 {
+		if now := s.steered(); len(now) != 5 || strings.Count(strings.Join(now, "; "), "drain") != 2 {
 			t.Errorf("named after a day: %v", now)
 		}
 		for _, a := range s.actors {

@@ -65,7 +65,7 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 		for try := 1; errors.Is(err, lease.ErrOutdated) && !now.Finished && try < tries; try++ { // it was claimed or released since it was listed
 			now, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
 		}
-		if isInvalid(err) {
+		if isInvalid(err) && len(rewound) == 0 {
 			return nil, err
 		}
 		if err == nil {

@@ -210,7 +210,8 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 			workers = append(workers, seat.Incarnation)
 		}
 	}
-	released, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
+	released, ended, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
+	defer s.countEnds(ctx, ended...)
 	return changed(ctx, s, lease.Act{Did: "release-task", Subject: task, Why: why}, released, errors.Join(err, expelled))
 }
 
@@ -226,7 +227,8 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // afterwards. If another worker, or this one under its new seat, claims such a shard first, a failed
 // attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
-	released, err := s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	released, ended, err := s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
+	defer s.countEnds(ctx, ended...)
 	act := lease.Act{Did: "evict", Subject: string(worker), Why: why}
 	if len(released) > 0 && released[0].Last.From != "" {
 		act.Subject = fmt.Sprintf("%s (%s)", released[0].Last.From, worker)
@@ -238,13 +240,13 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why str
 // as unseat does, and then releases the shards that they claimed in between. The second round also
 // retries releases that failed in the first. Owners that keep their seats are told what they have lost; the
 // others lose their next heartbeat.
-func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) ([]lease.Row, error) {
+func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (rows, ended []lease.Row, err error) {
 	if err := s.check(true); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	released, owners, err := s.releaseAll(ctx, workers, why, of)
 	if isInvalid(err) {
-		return nil, err
+		return nil, nil, err
 	}
 	var errs []error
 	unseated := map[lease.Incarnation]bool{}
@@ -255,13 +257,12 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 		unseated[worker], errs = gone, append(errs, err)
 	}
 	more, late, err := s.releaseAll(ctx, workers, why, of)
-	ended := slices.Concat(released, more)
+	ended = slices.Concat(released, more)
 	for _, row := range more { // a shard that was claimed in between is in both
 		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
 	}
 	s.look(ctx, spared(unseated, owners, late)...)
-	s.countEnds(ctx, ended...)
-	return append(released, more...), errors.Join(append(errs, err)...)
+	return append(released, more...), ended, errors.Join(append(errs, err)...)
 }
 
 // spared returns what owners have lost in several rounds that still have their seats.

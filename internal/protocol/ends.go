@@ -38,7 +38,10 @@ func Ended(w lease.Write, reply lease.Record, err error) (lease.Reason, bool) {
 	}
 	now, _ := refused.Now.(lease.Row)
 	mine := next.Last
-	return mine.Reason, slices.ContainsFunc(append(now.History(), now.Last), func(t lease.Transfer) bool {
+	if now.Last.Generation == mine.Generation { // the workers of another write may have the same names
+		return mine.Reason, now.Last.WriteID == mine.WriteID
+	}
+	return mine.Reason, slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
 		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By &&
 			t.Mode == mine.Mode && t.Did == mine.Did
 	})

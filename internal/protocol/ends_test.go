@@ -66,6 +66,12 @@ func TestLostAnswersEndATenureOnce(t *testing.T) {
 	take := fixture.Write(t)(protocol.Take(held, b, fixture.Stamp()))
 	given := fixture.Next(t)(protocol.Yield(held, fixture.Hold(held), b, protocol.End{Reason: lease.ReasonHandoff, Mode: take.Next.(lease.Row).Last.Mode}, fixture.Stamp()))
 	committed := fixture.Next(t)(protocol.Commit(held, fixture.Hold(held), checkpoint.Mark{Position: "1"}, fixture.Stamp()))
+	// Three sessions have one name: two find that the third is dead.
+	twin := func(inc lease.Incarnation) lease.Owner { return lease.Owner{Name: "a", Incarnation: inc} }
+	recovery := fixture.Write(t)(protocol.Recover(held, twin("a2"), fixture.Stamp()))
+	recovered := fixture.Next(t)(protocol.Recover(held, twin("a3"), fixture.Stamp()))
+	back := fixture.Next(t)(protocol.Release(given, fixture.Hold(given), protocol.End{Reason: lease.ReasonReleased}, fixture.Stamp()))
+	regained := fixture.Next(t)(protocol.Claim(back, a, fixture.Stamp()))
 	for _, tc := range []struct {
 		what string
 		w    lease.Write
@@ -80,6 +86,9 @@ func TestLostAnswersEndATenureOnce(t *testing.T) {
 		{"the takeover itself", take, take.Next, true},
 		{"a hand-over by the owner, who counts it", take, given, false},
 		{"a release by the owner", take, released, false},
+		{"a claim after a hand-over by the owner", take, regained, false},
+		{"the recovery itself", recovery, recovery.Next, true},
+		{"a recovery by another of that name", recovery, recovered, false},
 	} {
 		if _, got := protocol.Ended(tc.w, nil, &lease.RefusedError{Now: tc.now}); got != tc.want {
 			t.Errorf("%v, refused because of %s: ended is %v", tc.w, tc.what, got)

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math"
+	"time"
 
 	"github.com/shardlease/shardlease-go/internal/generation"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -17,8 +18,8 @@ const (
 // Mend returns the row that replaces one that cannot be read; r is what could be read of that. It has no owner, and begins a
 // generation above that of r and above all that can have been issued by the clock: a generation that could not be read may
 // have been higher than all that could. It may be of this second, and the row may have been claimed since, so that the clock's
-// own generation is not above it. aside: nobody may claim the shard before an operator has looked at
-// it.
+// own generation is not above it, nor may that of a machine whose clock is a little ahead. aside: nobody may claim the shard
+// before an operator has looked at it. That holds for a lease with a lock delay, too.
 //
 // Mend is no transition, because the row before it is none: its store writes the row on a condition of its own.
 func Mend(r lease.Row, c Command, aside bool, s Stamp) (lease.Row, error) {
@@ -33,7 +34,8 @@ func Mend(r lease.Row, c Command, aside bool, s Stamp) (lease.Row, error) {
 		return lease.Row{}, err
 	}
 	next := r
-	begin(&next, max(r.Generation, generation.First(s.At))+generation.Lost, lease.Owner{}, c.transfer(lease.ReasonForced, "repaired"), s)
+	begin(&next, max(r.Generation, generation.First(s.At.Add(time.Minute)))+generation.Lost, lease.Owner{}, c.transfer(lease.ReasonForced, "repaired"), s)
+	aside = aside || r.Owner.LockDelay > 0 || r.Reserved.Delay > 0
 	next.Quarantined = next.Quarantined || aside && !next.Finished && !next.Removed
 	next.Counter, next.WriteID = counter, s.ID
 	shortenError(&next)

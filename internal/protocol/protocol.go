@@ -414,13 +414,16 @@ func Conclude(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 // Rewind moves the position of a shard, in either direction, and takes the shard from its owner if it has one; the
 // next holder starts there. A zero mark rewinds to the very beginning. A finished shard is no longer finished
 // afterwards, and this is the only way to process it again. Its children do not wait for it. A
-// quarantined shard stays quarantined.
+// quarantined shard stays quarantined. A lease whose holder has a lock delay is released first: that leaves the delay.
 //
 // The position gets the generation that begins, because none ever moves back within a generation. The write of the
 // owner that the store accepts first refuses the other one.
 func Rewind(r lease.Row, c Command, m checkpoint.Mark, s Stamp) (lease.Write, error) {
 	if err := seen(r, "rewind", c); err != nil {
 		return lease.Write{}, err
+	}
+	if r.Owner.LockDelay > 0 {
+		return lease.Write{}, rule(r, "rewind", ErrDelays)
 	}
 	return handOver(r, lease.OpSwap, lease.Owner{}, c.transfer(lease.ReasonForced, "rewound"), s, func(next *lease.Row) {
 		next.Finished, next.Failures = false, lease.Failures{}

@@ -43,6 +43,8 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 	aside := next(t)(protocol.Quarantine(free, command(free), lease.ReasonFailed, stamp()))
 	gone := next(t)(protocol.Remove(free, command(free), stamp()))
 	released := next(t)(protocol.ForceRelease(a, command(a), stamp()))
+	delaying := a
+	delaying.Owner.LockDelay = time.Minute
 	ten := next(t)(protocol.Commit(a, ha, at("10"), stamp()))
 	older := handle(a)
 	older.Generation++
@@ -90,6 +92,7 @@ func TestTransitionsRefuseWithAReason(t *testing.T) {
 		"finish a tombstone":                    {errOf(protocol.Conclude(gone, command(gone), stamp())), protocol.ErrRemoved},
 		"finish seen under another":             {errOf(protocol.Conclude(a, protocol.Command{Seen: a.Generation - 1}, stamp())), lease.ErrOutdated},
 		"rewind to a state alone":               {errOf(protocol.Rewind(free, command(free), checkpoint.Mark{State: "s"}, stamp())), checkpoint.ErrInvalid},
+		"rewind a lease with a lock delay":      {errOf(protocol.Rewind(delaying, command(delaying), at("1"), stamp())), protocol.ErrDelays},
 		"remove a held row":                     {errOf(protocol.Remove(a, command(a), stamp())), lease.ErrHeld},
 		"remove a tombstone":                    {errOf(protocol.Remove(gone, command(gone), stamp())), protocol.ErrRemoved},
 		"revive a free row":                     {errOf(protocol.Revive(free, nil, "s", stamp())), protocol.ErrNotRemoved},

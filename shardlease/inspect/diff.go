@@ -178,7 +178,7 @@ func (d *differ) workers() {
 				continue
 			}
 			d.add(ChangeJoined, now.Seat.Name, fmt.Sprintf("the %s has taken seat %s", d.noun(), inc))
-			if since := now.Seat.Since; since.After(d.old.At) && since.Before(d.new.At) {
+			if since := now.Seat.Since; !since.Before(d.old.At) && since.Before(d.new.At) {
 				d.all[len(d.all)-1].At = since
 			}
 			old = &Worker{}
