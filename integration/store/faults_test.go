@@ -62,7 +62,8 @@ func TestEveryAnswerOfABusyService(t *testing.T) {
 			switch {
 			case tc.mended && verdict != protocol.Stored:
 				t.Errorf("got %v, %v", verdict, err)
-			case !tc.mended && (verdict != protocol.Unknown || faults != 1 || took > time.Second):
+			// One request is all: the bound in time is below that of an attempt, and a busy machine may need seconds.
+			case !tc.mended && (verdict != protocol.Unknown || faults != 1 || took > 10*time.Second):
 				t.Errorf("got %v after %v and %d requests: %v", verdict, took, 2-faults, err)
 			}
 			if refused, ok := errors.AsType[*lease.RefusedError](err); ok && !refused.Retried {
