@@ -25,12 +25,14 @@ import (
 // agree stops it. The write has every attribute as it was read in its condition, so nothing that was written since is
 // overwritten: then Repair returns a [*lease.RuleError], and the caller calls it again.
 //
-// A lease row loses its owner, and begins a generation above every one that can be read in it and above all that can have been
-// issued by the clock. No number that can be read becomes lower. If the checkpoint cannot be read, or whether the shard is
-// finished, removed or quarantined, the shard is quarantined: rewind it, and then free it.
+// A lease row loses its owner, and begins a generation above every one that can be read in it and above every one that a clock
+// can have issued that is at most a minute ahead of this machine's. No number that can be read becomes lower. Repair quarantines
+// the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if the row has both an
+// owner and a mark that it is finished or removed; or if the lease has a lock delay. Then rewind it if needed, and unquarantine it.
 //
-// A seat stays what it is without the attributes that cannot be read, and its worker keeps it. Without a name, a lease time or
-// a heartbeat it is no seat: Repair deletes it, next is nil, and its worker, if it lives, takes another.
+// A seat keeps what can be read, and its worker keeps the seat. Repair deletes a seat, and next is nil, if its name, lease time or
+// heartbeat cannot be read, or one of the attributes that its worker would not store again: the limit of shards, the requests,
+// that the worker leaves, or that it has raised its fences. The worker, if it lives, takes another seat.
 //
 // A record that can be read, and one of a newer version of the format, is refused with a [*lease.RuleError].
 func (s *Store) Repair(ctx context.Context, k lease.Key, by, why string, agree func(next lease.Record, lost []string) error) (lease.Record, error) {
@@ -71,7 +73,7 @@ func (s *Store) Repair(ctx context.Context, k lease.Key, by, why string, agree f
 
 func validBy(by string) error {
 	if by == "" {
-		return &checkpoint.InvalidError{Field: "by", Rule: "must be given: the row records who has repaired it"}
+		return &checkpoint.InvalidError{Field: "by", Rule: "must name the operator, because the row records who repaired it"}
 	}
 	return nil
 }

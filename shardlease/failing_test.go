@@ -60,8 +60,8 @@ func TestLoopThatFailsStarvesNobody(t *testing.T) {
 	})
 }
 
-// TestQuarantineNamesItsAuthor: who tries to acquire a quarantined lease learns who has quarantined it, and why, also if
-// another command has changed the row since.
+// TestQuarantineNamesItsAuthor: the HeldError of a quarantined lease has the name of the operator who quarantined it, and the
+// reason, also if another command has changed the row since.
 func TestQuarantineNamesItsAuthor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)

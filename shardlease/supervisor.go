@@ -72,10 +72,9 @@ import (
 // [lease.ErrSessions]; a holder obeys Move.
 //
 // A wish with a duration ends by itself, and a pause without one after 24 hours. One worker of the fleet reports each cordon,
-// drain, pause and pin that stands as [event.Steered], when it first reads the wish and then daily. The worker that plans decides by its own wall clock, so a
-// wrong clock ends a wish early or late. No guarantee of this library depends on it. A new wish
-// replaces an earlier one of the same kind for the same worker or shard; a group has at most one
-// pause.
+// drain, pause and pin that stands as [event.Steered], when it first reads the wish and then daily. The worker that plans
+// decides by its own wall clock, so a wrong clock ends a wish early or late. No guarantee of this library depends on it. A new
+// wish replaces an earlier one of the same kind for the same worker or shard; a group has at most one pause.
 type Supervisor struct {
 	Store lease.Store
 	Group string

@@ -17,7 +17,7 @@ const (
 	ErrSelf           lease.Rule = "a holder cannot hand over to itself"
 	ErrOldImage       lease.Rule = "the row was read before the tenure began"
 	ErrCheckpoint     lease.Rule = "the lease has a checkpoint"
-	ErrDelays         lease.Rule = "its holder has a lock delay, which a rewind would not leave: release it first"
+	ErrDelays         lease.Rule = "its holder has a lock delay, which a rewind would drop: release the lease first"
 	ErrNotPaused      lease.Rule = "moves are not paused"
 	ErrReason         lease.Rule = "the transition does not allow this reason"
 )

@@ -185,9 +185,9 @@ func (f *findings) quarantined(s *Shard) {
 		fmt.Sprintf("Repair what made it fail, then `shardlease unquarantine %s --why \"…\"`.", quoted(s.Name)))
 }
 
-// whoSetAside returns who has set a quarantined shard or lease aside, and whether that was an operator. The words are for it, and
-// for those who hold it. The last change of hands may be a later one that leaves the shard quarantined: an adoption, or a
-// rewind, which also ends the count of failed attempts.
+// whoSetAside says in a text who quarantined a shard or lease, and reports whether an operator did. The arguments shard and worker
+// are the words for the shard or lease and for its holders. The last change of hands may be a later one that leaves the shard
+// quarantined: an adoption, or a rewind, which also ends the count of failed attempts.
 func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
 	past := append([]lease.Transfer{s.Row.Last}, s.Row.History()...)
 	at := slices.IndexFunc(past, func(t lease.Transfer) bool { return t.Reason != lease.ReasonAdopted && t.Did != "rewound" })

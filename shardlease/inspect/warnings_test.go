@@ -319,7 +319,8 @@ func TestLastErrorIsShown(t *testing.T) {
 	}
 }
 
-// TestAuthorOfAQuarantine: the warning names who has set the shard aside, and why, also after the row was adopted or rewound.
+// TestAuthorOfAQuarantine: the warning names the operator or the failure that quarantined the shard, also after an operator has
+// adopted or rewound the row.
 func TestAuthorOfAQuarantine(t *testing.T) {
 	command := func(of *table, reason lease.Reason, did, by, why string) {
 		row := of.rows["shard-0"]

@@ -18,7 +18,7 @@ func causeMutants() []mutant {
 			never("=drained"), inLayout, "TestCauses"},
 		{"a shard that nobody had does not move", "internal/layout.Layout.Cause",
 			swap(`from == rebalance.Nobody`, `false && from == rebalance.Nobody`), inEngine, "TestEveryMoveKnowsItsCause"},
-		{"the cause says who wants it, and why", "internal/layout.causedBy",
+		{"the cause names its author and the reason", "internal/layout.causedBy",
 			never("w.Why"), inLayout, "TestCauses"},
 		{"a drain outlasts a plan that chooses another worker", "internal/layout.Outlasts",
 			swap(`before == rebalance.Drained`, `false`), inLayout, "TestOutlasts"},

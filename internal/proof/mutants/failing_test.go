@@ -36,7 +36,7 @@ func failingMutants() []mutant {
 			never("left"), inEngine, "TestCallersLearnThatALeaseIsLeft"},
 		{"and until when", "shardlease.Session.refuse",
 			never("left"), inWorker, "TestLoopThatFailsStarvesNobody"},
-		{"a caller learns who has quarantined a lease", "shardlease.Session.refuse",
+		{"a HeldError names the operator who quarantined the lease", "shardlease.Session.refuse",
 			never("o.row.quarantined"), inWorker, "TestQuarantineNamesItsAuthor"},
 		{"also if another command has followed", "shardlease.Session.refuse",
 			swap(`of = past`, `_ = past`), inWorker, "TestQuarantineNamesItsAuthor"},

@@ -12,8 +12,8 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease"
 )
 
-// TestWhoDrainedThisHost: an operator who knows only the page finds out by the command alone that a host was drained, by whom
-// and why: before the shards move, while they move, and afterwards, also when they have moved on.
+// TestWhoDrainedThisHost: the commands of docs/operations.md show that an operator drained a host, the operator's name and the
+// reason: before the shards move, while they move, and afterwards, also when they have moved on.
 func TestWhoDrainedThisHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)

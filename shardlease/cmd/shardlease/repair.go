@@ -44,7 +44,7 @@ If the record changes meanwhile, nothing is written, and the exit code is 4.`,
 		}
 		agreed := false
 		next, err := op.tables.Repair(ctx, *op.at, key, o.by, o.why, func(next lease.Record, lost []string) error {
-			becomes := "It will be deleted: it is no seat without these."
+			becomes := "It will be deleted, and its worker takes another: a seat needs these."
 			if next != nil {
 				becomes = "It becomes: " + next.String()
 			}
