@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -349,7 +350,12 @@ func (b *bench) calling() (*kinesis.Consumer, *caller, *storetest.Link) {
 func TestLostShardIsNotSubscribedTo(t *testing.T) {
 	for name, lose := range map[string]func(b *bench, link *storetest.Link){
 		"cut off": func(_ *bench, link *storetest.Link) { link.Cut() },
-		"taken away": func(b *bench, _ *storetest.Link) {
+		"taken away": func(b *bench, link *storetest.Link) {
+			link.OnList(func(context.Context, lease.Query, func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
+				return func(yield func(lease.Record, error) bool) {
+					yield(nil, errors.New("so that the worker does not see it"))
+				}
+			})
 			_, err := shardlease.Supervisor{Store: b.store, Group: "orders", By: "test"}.Quarantine(b.Context(), "shardId-000000000000", b.row("shardId-000000000000").Generation, "for the test")
 			if err != nil {
 				b.Error(err)
