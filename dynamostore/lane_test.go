@@ -131,6 +131,20 @@ func (l *lane) drains(t *testing.T, admitted <-chan string, want ...string) {
 	}
 }
 
+// TestLaneWithRoomAllocatesNothing: a call that is admitted at once needs no waiter.
+func TestLaneWithRoomAllocatesNothing(t *testing.T) {
+	l, ctx := newLane(16), t.Context()
+	n := testing.AllocsPerRun(1000, func() {
+		if err := l.enter(ctx, commits, lease.Key{}); err != nil {
+			t.Error(err)
+		}
+		l.leave()
+	})
+	if n != 0 {
+		t.Errorf("a call makes %v allocations", n)
+	}
+}
+
 // TestLaneAdmitsFirstInFirstOut: commits are admitted in the order of their arrival; a
 // caller that gives up delays no other.
 func TestLaneAdmitsFirstInFirstOut(t *testing.T) {

@@ -41,7 +41,7 @@ func dynamoMutants() []mutant {
 		{"a commit encodes what changes and nothing else", "dynamostore.Store.swap",
 			never("iscommit"), inDynamo, "TestCommitAllocates"},
 		{"a call is admitted without a waiter if there is room", "dynamostore.lane.enter",
-			never("enteratonce"), inDynamo, "TestCommitAllocates"},
+			never("enteratonce"), inDynamo, "TestLaneWithRoomAllocatesNothing"},
 		{"a call with too little time left is turned away at once", "dynamostore.lane.enterAtOnce",
 			without("=late"), inDynamo, "TestLaneSendsAwayWhoIsTooLate"},
 		{"a call ends with its time", "dynamostore.attempt",
