@@ -56,9 +56,9 @@ func groupPanels() []Panel {
 		one("Status", "none", "0: all is well, 1: a warning, 2: an error, 3: the table cannot be read", `max by (group) (shardlease_check_status{`+in+`})`, "{{group}}"),
 		one("Shards by state", "none", "", `max by (group, state) (shardlease_shards{`+in+`}) > 0`, "{{group}} {{state}}"),
 		one("Unowned shards", "none", "free, resting or orphaned", `max by (group) (shardlease_unowned{`+in+`})`, "{{group}}"),
-		{"Longest without", "without a worker, and without an accepted checkpoint", "s", []Query{
-			{`max by (group) (shardlease_unowned_age_seconds{` + in + `})`, "{{group}} owner"},
-			{`max by (group) (shardlease_commit_age_seconds{` + in + `})`, "{{group}} checkpoint"},
+		{"Longest without a worker; of held shards: without a checkpoint", "a shard that nobody holds has no age of a checkpoint", "s", []Query{
+			{`max by (group) (shardlease_unowned_age_seconds{` + in + `})`, "{{group}} worker"},
+			{`max by (group) (shardlease_commit_age_seconds{` + in + `})`, "{{group}} checkpoint of a held shard"},
 		}},
 		one("Workers", "none", "", `max by (group) (shardlease_workers{`+in+`})`, "{{group}}"),
 		one("Warnings", "none", "docs/operations.md has a section for each", `max by (group, code, level) (shardlease_warnings{`+in+`})`, "{{group}} {{code}} {{level}}"),
