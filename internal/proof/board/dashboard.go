@@ -103,7 +103,7 @@ func workerPanels() []Panel {
 			{`sum by (group) (shardlease_abandoned{` + in + `})`, "{{group}} handlers hang"},
 			{`sum by (group) (shardlease_unraised{` + in + `})`, "{{group}} fences not raised"},
 		}},
-		one("Events that are warnings or errors", "none", "", `sum by (kind, level) (increase(shardlease_events_total{`+in+`,level=~"warn|error"}[$__rate_interval]))`, "{{kind}} {{level}}"),
+		one("Events that are warnings or errors", "none", "", `sum by (kind, level) (increase(shardlease_events_total{`+in+`,level=~"warn|error"}[$__rate_interval])) > 0`, "{{kind}} {{level}}"),
 		one("Events that were dropped", "none", "Observe or Logger was too slow", `sum by (group) (increase(shardlease_events_dropped_total{`+in+`}[$__rate_interval]))`, "{{group}}"),
 		one("Acquisitions that found the lease taken", "none", "of sessions", `sum by (group, outcome) (increase(shardlease_acquisitions_total{`+in+`}[$__rate_interval]))`, "{{group}} {{outcome}}"),
 		one("Longest wait for a lease", "s", "of sessions", `max by (group) (shardlease_acquisition_wait_seconds{`+in+`})`, "{{group}}"),

@@ -25,8 +25,8 @@ pages are read. Workers need no change. docs/metrics.md describes the figures; c
 ones once.
 
 If a look at the table fails, or the group does not exist, shardlease_check_status is 3 until a look succeeds, and the
-other figures are left out. No figure has the name of a shard or a worker. The exporter has no authentication: by default only
-this machine can reach it.`,
+other figures are left out. No figure has the name of a shard or a worker. The exporter has no authentication: by
+default only this machine can reach it.`,
 		Example: "  shardlease exporter\n  shardlease exporter --listen :9464",
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:9464", "the `ADDRESS` at which to serve")
