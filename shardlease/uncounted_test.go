@@ -321,14 +321,27 @@ func TestCommandsCountAllEnds(t *testing.T) {
 		_, err = s.RewindAll(t.Context(), checkpoint.Mark{}, "replay")
 		must(t, err)
 		want("a rewind of free shards", 3)
+		held(t, store, "c2", "run")
+		link.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if w.Key().Name != "c2" {
+				return send()
+			}
+			link.OnWrite(nil)
+			row, _ := send()
+			fixture.Must[lease.Row](t, store)(protocol.Claim(row.(lease.Row), lease.Owner{Name: "b", Incarnation: "b1"}, fixture.Stamp()))
+			return nil, errDown // the answer is lost, so the rewind finds another owner, and is repeated
+		})
+		_, err = s.RewindAll(t.Context(), checkpoint.Mark{}, "replay")
+		must(t, err)
+		want("a rewind that was repeated", 5)
 
 		row := held(t, store, "d", "")
 		repaired := fixture.Must[lease.Row](t, store)(protocol.ForceRelease(row, protocol.Command{Seen: row.Generation, By: "ann"}, fixture.Stamp()))
 		must(t, s.Record(t.Context(), lease.Act{Did: "repair", Subject: "d", Generation: repaired.Generation}))
-		want("a repair of a held row", 4)
+		want("a repair of a held row", 6)
 		free := fixture.Must[lease.Row](t, store)(protocol.Quarantine(repaired, protocol.Command{Seen: repaired.Generation, By: "ann"}, lease.ReasonForced, fixture.Stamp()))
 		must(t, s.Record(t.Context(), lease.Act{Did: "repair", Subject: "d", Generation: free.Generation}))
-		want("a repair of a free row", 4)
+		want("a repair of a free row", 6)
 		uncounted := int64(0)
 		s.Uncounted = func(ended int64, err error) { uncounted += ended }
 		must(t, s.Record(t.Context(), lease.Act{Did: "repair", Subject: "nothing", Generation: 7}))
@@ -354,6 +367,6 @@ func TestCommandsCountAllEnds(t *testing.T) {
 		if rows, err := s.ReleaseTask(ctx, "run", "stop"); err == nil || len(rows) != 2 {
 			t.Errorf("%d rows are released, %v", len(rows), err)
 		}
-		want("a command that was interrupted", 6)
+		want("a command that was interrupted", 8)
 	})
 }

@@ -103,6 +103,8 @@ func endsMutants() []mutant {
 			swap(`return answer.Row, ended, &lease.RuleError{$a, $b, $c}`, `return answer.Row, 0, &lease.RuleError{$a, $b, $c}`), inWorker, "TestCommandsCountTheirOwnWrites"},
 		{"a rewind of all counts what it has ended", "shardlease.Supervisor.RewindAll",
 			swap(`s.countEnds(ctx, ended)`, `s.countEnds(ctx, min(ended, 0))`), inWorker, "TestCommandsCountAllEnds"},
+		{"a rewind of all that is repeated counts what each attempt has ended", "shardlease.Supervisor.RewindAll",
+			swap("ended += n\nnow, n, err = rewind($a, $b, $c, $d, $e, $f)", `now, n, err = rewind($a, $b, $c, $d, $e, $f)`), inWorker, "TestCommandsCountAllEnds"},
 		{"a repair counts what it has ended", "shardlease.Supervisor.Record",
 			cut("endedby"), inWorker, "TestCommandsCountAllEnds"},
 		{"a repair of a free row ends no tenure", "shardlease.endedBy",
