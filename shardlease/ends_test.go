@@ -365,8 +365,8 @@ func TestRefusedAdditionIsMadeLater(t *testing.T) {
 	}
 }
 
-// TestFailingAdditionsHarmNobody: a store that does not accept counts, or never answers, neither makes a worker unhealthy nor
-// delays its commits. The worker reports it at growing intervals, and when it is over all is counted.
+// TestFailingAdditionsHarmNobody: a store that does not accept counts neither makes a worker unhealthy nor delays its commits. The
+// worker reports it and asks again at growing intervals, the latter at most an hour, and when it is over all is counted.
 func TestFailingAdditionsHarmNobody(t *testing.T) {
 	for name, fail := range map[string]func(lease.Write) error{
 		"denied": func(lease.Write) error { return errors.New("AccessDeniedException") },
@@ -391,12 +391,15 @@ func TestFailingAdditionsHarmNobody(t *testing.T) {
 						t.Fatalf("the worker is unhealthy: %v", err)
 					}
 				}
-				faults := a.of(event.StoreFault)
-				if len(faults) < 2 || len(faults) > 3 {
+				if faults := a.of(event.StoreFault); len(faults) != 1 {
 					t.Errorf("%d reports in ten minutes: %v", len(faults), faults)
 				}
+				time.Sleep(20 * time.Minute)
+				if _, writes := asked.sent(); len(a.of(event.StoreFault)) != 2 || len(writes) != 6 {
+					t.Errorf("%d reports and %d attempts in half an hour", len(a.of(event.StoreFault)), len(writes))
+				}
 				asked.failing(nil, nil)
-				time.Sleep(2 * time.Minute)
+				time.Sleep(30 * time.Minute)
 				c.leave()
 				a.leave()
 				sum, ended := int64(0), int64(0)

@@ -33,14 +33,15 @@ func (s Supervisor) Journal(ctx context.Context, since time.Time) ([]lease.Act, 
 }
 
 // Record adds an act to the journal that is none of the Supervisor's, such as an adoption by dynamostore. By and the time are
-// those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject at once. Record returns
-// an error if the entry may be missing.
+// those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject at once, and the tenure that
+// the act has ended is counted. Record returns an error if the entry may be missing.
 func (s Supervisor) Record(ctx context.Context, act lease.Act) error {
 	if err := s.check(true); err != nil {
 		return err
 	}
 	if act.Generation > 0 {
 		s.look(ctx, act.Subject)
+		defer func() { s.countEnds(ctx, endedBy(ctx, s, act)) }()
 	}
 	return record(ctx, s, act)
 }

@@ -18,10 +18,10 @@ import (
 //
 // In the row, the reason is [lease.ReasonForced], unlike that of [Tenure.Finish].
 func (s Supervisor) Finish(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.command(ctx, "finish", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "finish", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Conclude(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, lease.Act{Did: "finish", Why: why}, row, err)
+	return s.announced(ctx, lease.Act{Did: "finish", Why: why}, row, ended, err)
 }
 
 // Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
@@ -31,8 +31,8 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 	if err := ordered(s.Order, s.key(shard), to); err != nil {
 		return lease.Row{}, err
 	}
-	row, err := rewind(ctx, s, shard, seen, to, why)
-	return s.announced(ctx, lease.Act{Did: "rewind", Why: why}, row, err)
+	row, ended, err := rewind(ctx, s, shard, seen, to, why)
+	return s.announced(ctx, lease.Act{Did: "rewind", Why: why}, row, ended, err)
 }
 
 // RewindAll rewinds every shard of the group that is not finished, each as [Supervisor.Rewind] does. It returns the
@@ -56,15 +56,19 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 	errs := []error{err}
 	var rewound []lease.Row
 	var names []string
+	ended := int64(0)
+	defer func() { s.countEnds(ctx, ended) }()
 	for _, row := range rows {
 		if row.Finished {
 			continue
 		}
 		const tries = 3
-		now, err := rewind(ctx, s, row.Shard, row.Generation, to, why)
+		now, n, err := rewind(ctx, s, row.Shard, row.Generation, to, why)
 		for try := 1; errors.Is(err, lease.ErrOutdated) && !now.Finished && try < tries; try++ { // it was claimed or released since it was listed
-			now, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
+			ended += n
+			now, n, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
 		}
+		ended += n
 		if isInvalid(err) && len(rewound) == 0 {
 			return nil, err
 		}
@@ -98,7 +102,7 @@ func ordered(order checkpoint.Order, at lease.Key, to checkpoint.Mark) error {
 	return nil
 }
 
-func rewind(ctx context.Context, s Supervisor, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
+func rewind(ctx context.Context, s Supervisor, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, int64, error) {
 	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Rewind(row, s.stated(seen, why), to, st)
 	})

@@ -35,13 +35,13 @@ const oldLook = time.Hour
 // announced makes workers and sessions read the row that a command has changed, and records the command. If the wish cannot
 // be stored, workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
 // the command. Then it counts the tenure that the command has ended.
-func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, err error) (lease.Row, error) {
+func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, ended int64, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
 		act.Subject, act.Generation = row.Shard, row.Last.Generation
 		journal(ctx, s, act)
-		s.countEnds(ctx, row)
 	}
+	s.countEnds(ctx, ended)
 	return row, err
 }
 

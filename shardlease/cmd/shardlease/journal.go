@@ -97,3 +97,8 @@ func (op *operator) record(ctx context.Context, by string, act lease.Act) {
 func (op *operator) unjournaled(act lease.Act, err error) {
 	fmt.Fprintf(op.problems, "shardlease: done, but the journal may lack this %s: %s\n", clean(act.Did), clean(err.Error()))
 }
+
+// uncounted reports ended tenures that are not in the counts of the group.
+func (op *operator) uncounted(ended int64, err error) {
+	fmt.Fprintf(op.problems, "shardlease: done, but the counts of ended tenures may lack %d: %s\n", ended, clean(err.Error()))
+}
