@@ -197,6 +197,8 @@ func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
 	t := past[at]
 	byHand = t.Reason == lease.ReasonForced
 	switch {
+	case t.Did == "repaired": // which leaves a quarantine, or makes one
+		text = fmt.Sprintf("operator %q has repaired the row of the %s, which is set aside", t.By, shard)
 	case byHand:
 		text = fmt.Sprintf("operator %q has set the %s aside", t.By, shard)
 	case s.Attempts > 0:

@@ -348,6 +348,9 @@ func TestAuthorOfAQuarantine(t *testing.T) {
 			command(of, lease.ReasonFailed, "quarantined", "a", "")
 			command(of, lease.ReasonForced, "rewound", "bob", "again")
 		}, `worker "a" has set the shard aside: `},
+		"an operator who has repaired the row": {func(of *table) {
+			command(of, lease.ReasonForced, "repaired", "bob", "half a row")
+		}, `operator "bob" has repaired the row of the shard, which is set aside (half a row): `},
 		"nobody knows": {func(of *table) {
 			command(of, lease.ReasonAdopted, "adopted", "bob", "")
 			of.rows["shard-0"].Past = ""

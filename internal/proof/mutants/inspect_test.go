@@ -78,6 +78,8 @@ func inspectMutants() []mutant {
 			without("adopted"), inInspect, "TestAuthorOfAQuarantine"},
 		{"who rewinds a row has not set it aside", "shardlease/inspect.whoSetAside",
 			without("rewound"), inInspect, "TestAuthorOfAQuarantine"},
+		{"who repairs a row may have found it set aside", "shardlease/inspect.whoSetAside",
+			swap(`t.Did == "repaired"`, `t.Did == ""`), inInspect, "TestAuthorOfAQuarantine"},
 		{"figures are rounded", "shardlease/inspect.seconds",
 			swap(`float64(d.Round(time.Millisecond).Milliseconds()) / 1000`, `d.Seconds()`), inInspect, "TestFigures$"},
 		{"a worker has joined when it took its seat", "shardlease/inspect.differ.workers",
