@@ -8,6 +8,12 @@ const (
 // inspectMutants break the rules by which package inspect warns of a fleet.
 func inspectMutants() []mutant {
 	return []mutant{
+		{"shards that the source lacks make one warning", "shardlease/inspect.findings.unlisted",
+			swap(`len(names) > 1`, `len(names) > 12`), inInspect, "TestUnlistedShardsInOneWarning"},
+		{"the warning of a spoilt row names its owner", "shardlease/inspect.findings.table",
+			never("malformed.owner"), inInspect, "TestUnreadableRowNamesItsOwner"},
+		{"a spoilt row names its owner", "shardlease/lease.Decode",
+			never("=key.Kind == KindLease"), inLease, "TestMalformedItemsAreNamed"},
 		{"each rest of a shard counts by itself", "shardlease/inspect.Observer.seeShard",
 			swap(`key.claimed, key.generation = claimed, of.Row.Generation`, `key.claimed = claimed`), inInspect, "TestEachRestCountsByItself"},
 		{"a told age may be wrong by a minute", "shardlease/inspect.Age.over",
