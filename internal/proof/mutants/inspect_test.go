@@ -56,7 +56,7 @@ func inspectMutants() []mutant {
 			swap(`cmp.Or(seat.Backoff, lease.DefaultBackoff)`, `cmp.Or(seat.Backoff, 0)`), inInspect, "TestStates|TestRestsAreNoWarning"},
 		{"unwell workers may wait before they claim", "shardlease/inspect.findings.unclaimed",
 			never("=unwell"), inInspect, "TestExcuses"},
-		{"a shard that the source lacks is a warning", "shardlease/inspect.findings.shard",
+		{"a shard that the source lacks is a warning", "shardlease/inspect.findings.fleet",
 			cut("f.unlisted"), inInspect, "TestNoShardWaitsUnseen|TestWarningsByOwnClock"},
 		{"a shard that rests for too long is a warning", "shardlease/inspect.findings.shard",
 			swap(`f.unclaimed(s)`, `if s.State == Free { f.unclaimed(s) }`), inInspect, "TestNoShardWaitsUnseen"},
