@@ -47,7 +47,7 @@ func TestJournal(t *testing.T) {
 			{func() error { return s.Pause(ctx, 0, "w") }, "pause"},
 			{func() error { return rows(s.RewindAll(ctx, checkpoint.Mark{Position: "secret"}, "w")) }, "rewind rows 3"},
 			{func() error { return s.Lift(ctx, lease.WishPause, "", "done") }, "lift pause"},
-			{func() error { return s.Cordon(ctx, "a", 0, "w") }, "cordon a"},
+			{func() error { return s.Cordon(ctx, "a", time.Hour, "w") }, "cordon a"},
 			{func() error { return s.Drain(ctx, "a", 0, "w") }, "drain a"},
 			{func() error { return s.Pin(ctx, "4", "a", 0, "w") }, "pin 4 to a"},
 			{func() error { return s.Lift(ctx, lease.WishPin, "4", "done") }, "lift pin 4"},
@@ -77,6 +77,13 @@ func TestJournal(t *testing.T) {
 			why := "w"
 			if strings.HasPrefix(a.Did, "lift") {
 				why = "done"
+			}
+			until := time.Time{}
+			if lasts := map[string]time.Duration{"pause": 24 * time.Hour, "reassign 3 to b": time.Minute, "cordon a": time.Hour}[act.want]; lasts > 0 {
+				until = time.Now().Add(lasts)
+			}
+			if !a.Until.Equal(until) {
+				t.Errorf("%s ends at %v, want %v", act.want, a.Until, until)
 			}
 			one := a.Subject == "1" || a.Did == "rewind" && a.Rows == 0 || a.Did == "reassign"
 			if got != act.want || a.By != "ann" || a.Why != why || !a.At.Equal(time.Now()) || one && a.Generation != seen(a.Subject) || strings.Contains(a.String(), "secret") {
