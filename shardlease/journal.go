@@ -84,11 +84,19 @@ func changed(ctx context.Context, s Supervisor, act lease.Act, rows []lease.Row,
 }
 
 // wished records a wish that was stored, and passes the error on.
-func wished(ctx context.Context, s Supervisor, w lease.Wish, err error) error {
+func wished(ctx context.Context, s Supervisor, w lease.Wish, lasts time.Duration, err error) error {
 	if err == nil {
-		journal(ctx, s, lease.Act{Did: string(w.Kind), Subject: w.Subject, To: w.To, Why: w.Why})
+		journal(ctx, s, lease.Act{Did: string(w.Kind), Subject: w.Subject, To: w.To, Why: w.Why, Until: ending(lasts)})
 	}
 	return err
+}
+
+// ending returns when something ends that lasts so long from now on; 0: no end is set.
+func ending(lasts time.Duration) time.Time {
+	if lasts == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(lasts)
 }
 
 // lifted records that wishes were lifted, and passes the error on.

@@ -51,7 +51,7 @@ func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to s
 	row, ended, err := s.command(ctx, "reassign", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Reassign(row, s.stated(seen, why), of, st)
 	})
-	act := lease.Act{Did: "reassign", To: to, Why: why}
+	act := lease.Act{Did: "reassign", To: to, Why: why, Until: ending(of.Lasts)}
 	if err != nil || s.ofSessions(ctx) {
 		return s.announced(ctx, act, row, ended, err)
 	}

@@ -37,7 +37,8 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 
 // RewindAll rewinds every shard of the group that is not finished, each as [Supervisor.Rewind] does. It returns the
 // rewound rows; the error names the shards that it could not rewind. If it is interrupted, some shards are rewound and
-// the others are not: call it again.
+// the others are not: call it again. One wish of the kind "look" makes the workers list all rows; in a fleet of more than eight
+// workers they notice within a lease time more than a command for one shard.
 //
 // A pause has to stand ([Supervisor.Pause]), so that no shard moves meanwhile. Otherwise RewindAll returns a
 // [*lease.RuleError], and writes nothing.
@@ -55,7 +56,6 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 	rows, err := s.List(ctx)
 	errs := []error{err}
 	var rewound []lease.Row
-	var names []string
 	ended := int64(0)
 	defer func() { s.countEnds(ctx, ended) }()
 	for _, row := range rows {
@@ -73,11 +73,13 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 			return nil, err
 		}
 		if err == nil {
-			rewound, names = append(rewound, now), append(names, now.Shard)
+			rewound = append(rewound, now)
 		}
 		errs = append(errs, err)
 	}
-	s.look(ctx, names...)
+	if len(rewound) > 0 {
+		s.look(ctx, protocol.LookAll) // one for each would leave no room for the wishes of operators
+	}
 	return changed(ctx, s, lease.Act{Did: "rewind", Why: why}, rewound, errors.Join(errs...))
 }
 

@@ -83,7 +83,7 @@ func (s Supervisor) steer(ctx context.Context, w lease.Wish, lasts time.Duration
 	if s.ofSessions(ctx) {
 		return &lease.RuleError{Transition: string(w.Kind), Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
 	}
-	return wished(ctx, s, w, s.wish(ctx, w, lasts))
+	return wished(ctx, s, w, lasts, s.wish(ctx, w, lasts))
 }
 
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
@@ -129,7 +129,7 @@ func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Du
 // sessions it ends after lasts, or when it is lifted; inspect shows which sessions have done so.
 func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) error {
 	w := lease.Wish{Kind: lease.WishRaise, Why: why}
-	return wished(ctx, s, w, s.wish(ctx, w, lasts))
+	return wished(ctx, s, w, lasts, s.wish(ctx, w, lasts))
 }
 
 // Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
@@ -209,12 +209,10 @@ func (s Supervisor) wish(ctx context.Context, w lease.Wish, lasts time.Duration)
 		return err
 	}
 	w.By = s.By
-	switch {
-	case lasts < 0:
+	if lasts < 0 {
 		return &ConfigError{Field: "lasts", Rule: "must not be negative"}
-	case lasts > 0:
-		w.Until = time.Now().Add(lasts)
 	}
+	w.Until = ending(lasts)
 	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
 		next := w
 		if w.Kind == lease.WishRaise {

@@ -107,9 +107,11 @@ func Codes() []Code {
 type Warning struct {
 	Code    Code
 	Level   slog.Level // slog.LevelInfo, slog.LevelWarn or slog.LevelError
-	Subject string     // the name of a shard or of a worker; empty: the whole group
+	Subject string     // the name of a shard or of a worker; empty: the whole group, or several
 	Text    string     // one sentence
 	Do      string     // what to do, in one sentence
+	// Subjects are the names of all that a warning is about whose text does not name all. If there are any, Subject is empty.
+	Subjects []string
 }
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
@@ -143,6 +145,7 @@ func (f *findings) fleet() {
 	for i := range f.Shards {
 		f.shard(&f.Shards[i])
 	}
+	f.unlisted()
 	for i := range f.Workers {
 		f.worker(f.by[f.Workers[i].Seat.Incarnation])
 	}

@@ -21,8 +21,6 @@ func (f *findings) shard(s *Shard) {
 		f.unclaimed(s)
 	case Blocked:
 		f.circular(s)
-	case Unlisted:
-		f.unlisted(s)
 	case Quarantined:
 		f.quarantined(s)
 	case Held, Moving:
@@ -82,9 +80,24 @@ func (f *findings) orphaned(s *Shard) {
 	f.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)), do)
 }
 
-// unlisted reports a shard that was given up because the source lacks it. No bound applies: nobody processes it until a
-// source lists it again.
-func (f *findings) unlisted(s *Shard) {
+// unlisted reports the shards that were given up because the source lacks them, with one warning: a source that is cut
+// short lacks many. No bound applies: nobody processes them until a source lists them again.
+func (f *findings) unlisted() {
+	var s *Shard
+	var names []string
+	for i := range f.Shards {
+		if of := &f.Shards[i]; of.State == Unlisted {
+			s, names = of, append(names, of.Name)
+		}
+	}
+	if len(names) > 1 {
+		f.warn(CodeUnlisted, slog.LevelWarn, "", fmt.Sprintf("the source no longer lists %d shards, which are not finished, and no worker processes them: %s.", len(names), named(names)),
+			"If the source is wrong, repair it: workers then claim the shards. If nothing is left to read in one of them, `shardlease remove SHARD --why \"…\"`.")
+		f.found[len(f.found)-1].Subjects = names
+	}
+	if len(names) != 1 {
+		return
+	}
 	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker has processed it%s.", cmp.Or(lasting(s.Since), " since")),
 		fmt.Sprintf("If the source is wrong, repair it: a worker then claims the shard. If nothing is left to read, `shardlease remove %s --why \"…\"`.", quoted(s.Name)))
 }

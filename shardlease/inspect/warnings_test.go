@@ -661,3 +661,36 @@ func TestNumbersAtTheirEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestUnlistedShardsInOneWarning: a source that is cut short makes one warning, with the number of shards and ten names. It is
+// about each of the shards.
+func TestUnlistedShardsInOneWarning(t *testing.T) {
+	of := settled(t)
+	var names []string
+	for i := range 12 {
+		name := fmt.Sprintf("gone-%02d", i)
+		names = append(names, name)
+		of.begin(of.row(name), lease.ReasonUnlisted, "", "a")
+	}
+	all := warned(of.look(), inspect.CodeUnlisted)
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	w := all[0]
+	if !strings.Contains(w.Text, "no longer lists 12 shards") || !strings.Contains(w.Text, ": gone-00, gone-01") || !strings.Contains(w.Text, "gone-09 and 2 more.") ||
+		w.Subject != "" || !slices.Equal(w.Subjects, names) || w.Level != warning || !strings.Contains(w.Do, "shardlease remove SHARD") {
+		t.Errorf("%+v", w)
+	}
+}
+
+// TestUnreadableRowNamesItsOwner: the warning of a row that cannot be read names the owner, if its name can be read.
+func TestUnreadableRowNamesItsOwner(t *testing.T) {
+	for _, owner := range []string{"host-1", ""} {
+		of := settled(t)
+		of.bad, of.owner = []lease.Key{key(lease.KindLease, "shard-0")}, owner
+		all := warned(of.look(), inspect.CodeUnreadable)
+		if len(all) != 1 || strings.Contains(all[0].Text, `Its worker is "host-1".`) != (owner != "") {
+			t.Errorf("%q: %v", owner, all)
+		}
+	}
+}

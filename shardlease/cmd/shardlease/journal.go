@@ -60,6 +60,7 @@ func actFields() []field[lease.Act] {
 		{title: "ACT", json: "act", value: func(a of) any { return a.Did }},
 		{title: "SUBJECT", json: "subject,omitempty", value: func(a of) any { return a.Subject }},
 		{title: "TO", json: "to,omitempty", value: func(a of) any { return a.To }},
+		{title: "+UNTIL", json: "until,omitempty", value: func(a of) any { return a.Until }},
 		{title: "+>GENERATION", json: "generation,omitempty", value: func(a of) any { return unlessZero(big(a.Generation)) }},
 		{title: ">ROWS", json: "rows,omitempty", value: func(a of) any { return unlessZero(a.Rows) }},
 		{title: "BY", json: "by", value: func(a of) any { return a.By }},
