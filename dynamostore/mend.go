@@ -103,7 +103,8 @@ func (of *spoilt) lose(names ...string) {
 // stores only what has changed, so the worker would never store them again.
 var demands = []string{attr.MaxShards, attr.Leaving, attr.Wants, attr.Raised}
 
-// seat returns the seat without the attributes that cannot be read; nil: one is missing that every seat has.
+// seat returns the seat without the attributes that cannot be read; nil: the seat is to be deleted, because it lacks
+// what every seat has, or one of the demands is lost.
 func (of *spoilt) seat() lease.Record {
 	always := []string{attr.WriteID, attr.Name, attr.TTL, attr.Beat}
 	of.begin(lease.Item{})

@@ -26,11 +26,11 @@ import (
 // overwritten: then Repair returns a [*lease.RuleError], and the caller calls it again. If only the worker of a seat has written
 // since, and has changed nothing of what cannot be read, Repair itself tries again, and does not ask again.
 //
-// A lease row loses its owner, and begins a generation above every one that can be read in it and above every one that a clock
-// can have issued that is at most a minute ahead of this machine's. No number that can be read becomes lower. Repair quarantines
-// the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if the row has both an
-// owner and a mark that it is finished or removed; or if the lease has a lock delay, or one that cannot be read. Then rewind it
-// if needed, and unquarantine it.
+// A lease row loses its owner, and begins a generation above every one that can be read in it, and above all that a
+// machine can have issued whose clock is at most a minute ahead. No number that can be read becomes lower. Repair
+// quarantines the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if
+// the row has both an owner and a mark that it is finished or removed; or if the lease has a lock delay, or one that
+// cannot be read. Then rewind it if needed, and unquarantine it.
 //
 // A seat keeps what can be read, and its worker keeps the seat. Repair deletes a seat, and next is nil, if its name, lease time or
 // heartbeat cannot be read, or one of the attributes that its worker would not store again: the limit of shards, the requests,

@@ -32,9 +32,9 @@ func (s Supervisor) Journal(ctx context.Context, since time.Time) ([]lease.Act, 
 	return acts, errors.Join(errs...)
 }
 
-// Record adds an act to the journal that is none of the Supervisor's, such as an adoption by dynamostore. By and the time are
-// those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject at once, and the tenure that
-// the act has ended is counted. Record returns an error if the entry may be missing.
+// Record adds to the journal an act that the Supervisor did not carry out, such as an adoption by dynamostore. By and
+// the time are those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject
+// at once, and the tenure that the act has ended is counted. Record returns an error if the entry may be missing.
 func (s Supervisor) Record(ctx context.Context, act lease.Act) error {
 	if err := s.check(true); err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 )
 
 // Finish marks a shard as finished at its checkpoint: nobody claims it again, and its children may start. It is for a
-// shard whose rest nobody needs, or cannot be read any more. If a worker holds the shard, the same write takes it from
-// that worker, whose writes are refused afterwards. A quarantine ends. Rewind makes the shard unfinished again.
+// shard whose remaining records nobody needs, or nobody can read any more. If a worker holds the shard, the same write
+// takes it from that worker, whose writes are refused afterwards. A quarantine ends. Rewind makes the shard unfinished
+// again.
 //
 // In the row, the reason is [lease.ReasonForced], unlike that of [Tenure.Finish].
 func (s Supervisor) Finish(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {

@@ -191,8 +191,8 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 // ([lease.Owner.Serves]), so that others need not wait for the lease time. It evicts every worker and
 // session of these tasks, as [Supervisor.Evict] evicts one. Of a session with another task it releases
 // only the leases that the session holds for these tasks ([AcquireOptions]), as
-// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases. One wish makes it
-// read the rows of those that it has lost.
+// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases. One write of wishes makes it
+// read the rows of the leases that it has lost.
 //
 // ReleaseTask returns the released rows; the error names the shards that it could not release. Stop the
 // task first. Otherwise its workers take new seats and claim shards again.
@@ -456,8 +456,9 @@ func released(now lease.Row, w lease.Write) bool {
 	})
 }
 
-// send repeats a write of a row until it is answered. ended is 1 if the answer shows that the write has ended a tenure. A first
-// attempt that is refused has ended none, although another program with the same name may have left what looks like it.
+// send sends a write of a row until it is answered, at most six times. ended is 1 if the answer shows that the write
+// has ended a tenure. A first attempt that is refused has ended none, although another program with the same name may
+// have left what looks like it.
 func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) (answer protocol.Answer, ended int64) {
 	c := protocol.NewCopy(row.Key(), "")
 	c.Saw(row)

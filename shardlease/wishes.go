@@ -34,7 +34,7 @@ const oldLook = time.Hour
 
 // announced makes workers and sessions read the row that a command has changed, and records the command. If the wish cannot
 // be stored, workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
-// the command. Then it counts the tenure that the command has ended.
+// the command. Finally, announced counts the tenure that the command has ended.
 func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, ended int64, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
@@ -132,9 +132,9 @@ func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) 
 	return wished(ctx, s, w, lasts, s.wish(ctx, w, lasts))
 }
 
-// Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
-// and for a pause it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for
-// example because it has ended by itself. Why, which may be empty, is in the journal alone, as that of LiftAll.
+// Lift ends a wish. The subject is the name of the worker; for a pin or a move it is that of the shard, and for a pause
+// or a raise it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for example because it has ended
+// by itself. Why, which may be empty, is in the journal alone, as that of LiftAll.
 func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject, why string) error {
 	if err := s.check(true); err != nil {
 		return err

@@ -18,9 +18,9 @@ const (
 
 // Mend returns the row that replaces one that cannot be read; r is what could be read of that. It has no owner, and begins a
 // generation above that of r and above all that can have been issued by the clock: a generation that could not be read may
-// have been higher than all that could. It may be of this second, and the row may have been claimed since, so that the clock's
-// own generation is not above it, nor may that of a machine whose clock is a little ahead. aside: nobody may claim the shard
-// before an operator has looked at it. That holds for a lease with a lock delay, too.
+// have been higher than all that could. The lost generation may have begun in this second, or on a machine whose clock
+// is a little ahead, and may have grown by claims since. So the clock's own generation need not be above it. aside:
+// nobody may claim the shard before an operator has looked at it. That holds for a lease with a lock delay, too.
 //
 // Mend is no transition, because the row before it is none: its store writes the row on a condition of its own.
 func Mend(r lease.Row, c Command, aside bool, s Stamp) (lease.Row, error) {

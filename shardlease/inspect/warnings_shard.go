@@ -199,8 +199,8 @@ func (f *findings) quarantined(s *Shard) {
 }
 
 // whoSetAside says in a text who quarantined a shard or lease, and reports whether an operator did. The arguments shard and worker
-// are the words for the shard or lease and for its holders. The last change of hands may be a later one that leaves the shard
-// quarantined: an adoption, or a rewind, which also ends the count of failed attempts.
+// are the words for the shard or lease and for its holders. A later change of hands may leave the shard quarantined: an
+// adoption, or a rewind, which also ends the count of failed attempts.
 func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
 	past := append([]lease.Transfer{s.Row.Last}, s.Row.History()...)
 	at := slices.IndexFunc(past, func(t lease.Transfer) bool { return t.Reason != lease.ReasonAdopted && t.Did != "rewound" })

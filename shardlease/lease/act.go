@@ -22,7 +22,7 @@ type Act struct {
 	To         string // the name of the worker or session to which a shard moves
 	By         string // the operator
 	Why        string
-	Generation int64     // the generation that the act began; 0: none, or several
+	Generation int64     // the generation that the act began, or that the operator of a move has seen; 0: none, or several
 	Rows       int64     // how many lease rows an act has changed that is not about one shard
 	Until      time.Time // when the wish or the reservation that the act made ends, in whole milliseconds; zero: it made none, or no end is set
 }
