@@ -181,7 +181,7 @@ func TestSettledFleetCountsNothing(t *testing.T) {
 		s.shared(time.Minute, "a", "b")
 		time.Sleep(5 * time.Minute) // the move of two shards is counted
 		reads, writes := asked.sent()
-		time.Sleep(3 * time.Hour)
+		time.Sleep(time.Duration(fixture.Size(65, 180)) * time.Minute) // over the turn of an hour
 		if r, w := asked.sent(); len(r) != len(reads) || len(w) != len(writes) {
 			t.Errorf("a settled worker has made %d reads and %d writes of counts", len(r)-len(reads), len(w)-len(writes))
 		}
@@ -194,13 +194,14 @@ func TestSettledFleetCountsNothing(t *testing.T) {
 // TestEndsAreAddedOnceAMinute: a session that ends tenures all the time reads and writes the counts once a minute at most,
 // and a crash loses no more than a minute of its ends.
 func TestEndsAreAddedOnceAMinute(t *testing.T) {
+	minutes := fixture.Size(15, 60)
 	synctest.Test(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		link := storetest.NewLink(store)
 		asked, began := watchEnds(link), time.Now()
 		a := runSession(t, link, shardlease.SessionConfig{Name: "a", TTL: ttl})
 		ended := int64(0)
-		for ; time.Since(began) < time.Hour; ended++ {
+		for ; time.Since(began) < time.Duration(minutes)*time.Minute; ended++ {
 			a.lock(t, shardlease.AcquireOptions{}).Release("done")
 			time.Sleep(time.Second)
 			if missing := ended + 1 - counted(t, store, "locks")[lease.ReasonReleased]; missing > 61 {
@@ -208,8 +209,8 @@ func TestEndsAreAddedOnceAMinute(t *testing.T) {
 			}
 		}
 		reads, writes := asked.sent()
-		if len(writes) < 59 || len(reads) != len(writes) {
-			t.Errorf("%d reads and %d writes in an hour", len(reads), len(writes))
+		if len(writes) < minutes-1 || len(reads) != len(writes) {
+			t.Errorf("%d reads and %d writes in %d minutes", len(reads), len(writes), minutes)
 		}
 		for i := range writes[1:] {
 			if pause := writes[i+1].Sub(writes[i]); pause < time.Minute {
