@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -16,14 +17,23 @@ import (
 // nothing here repeats its rules.
 type spoilt struct {
 	key  lease.Key
-	item lease.Item // with the types of a lease.Item where the attributes have one
+	raw  map[string]types.AttributeValue
+	item lease.Item // raw with the types of a lease.Item where the attributes have one
 	kept lease.Item // the attributes that can be read together
 	lost []string   // the others
 }
 
+func newSpoilt(k lease.Key, raw map[string]types.AttributeValue) *spoilt {
+	of := &spoilt{key: k, raw: raw, item: lease.Item{}}
+	for name, value := range raw {
+		of.item[name] = plain(value)
+	}
+	return of
+}
+
 // refusal returns why the item is not to be repaired; empty: it is.
-func (of *spoilt) refusal(raw map[string]types.AttributeValue) lease.Rule {
-	if _, err := decode(raw); err == nil {
+func (of *spoilt) refusal() lease.Rule {
+	if _, err := decode(of.raw); err == nil {
 		return protocol.ErrReadable
 	}
 	if version, ok := of.item[attr.Version].(int64); ok && version > attr.Format {
@@ -93,7 +103,8 @@ func (of *spoilt) lose(names ...string) {
 // stores only what has changed, so the worker would never store them again.
 var demands = []string{attr.MaxShards, attr.Leaving, attr.Wants, attr.Raised}
 
-// seat returns the seat without the attributes that cannot be read; nil: one is missing that every seat has.
+// seat returns the seat without the attributes that cannot be read; nil: the seat is to be deleted, because it lacks
+// what every seat has, or one of the demands is lost.
 func (of *spoilt) seat() lease.Record {
 	always := []string{attr.WriteID, attr.Name, attr.TTL, attr.Beat}
 	of.begin(lease.Item{})
@@ -117,6 +128,30 @@ func (of *spoilt) seat() lease.Record {
 	}
 	r, _ := lease.Decode(of.kept)
 	return r
+}
+
+// afterHeartbeat returns the seat as it should be, if of is the seat of before, and its worker alone has written since: what
+// could not be read is as it was, and so is every attribute that is none of the format.
+func (of *spoilt) afterHeartbeat(before *spoilt) (next lease.Record, only bool) {
+	if of.key.Kind != lease.KindSeat || of.refusal() != "" {
+		return nil, false
+	}
+	next = of.seat()
+	return next, reflect.DeepEqual(of.damage(), before.damage())
+}
+
+// damage returns what no heartbeat changes of a seat of which seat was called.
+func (of *spoilt) damage() map[string]types.AttributeValue {
+	left := maps.Clone(of.raw)
+	for _, name := range formatAttributes(lease.KindSeat) {
+		_, isText := of.item[name].(string)
+		_, isNumber := of.item[name].(int64)
+		beats := name == attr.WriteID && isText || name == attr.Beat && isNumber
+		if beats || !slices.Contains(of.lost, name) {
+			delete(left, name)
+		}
+	}
+	return left
 }
 
 // row returns what can be read of a row, and whether the shard has to be set aside because its state is not known.
@@ -151,13 +186,13 @@ func (of *spoilt) row() (r lease.Row, aside bool) {
 			}
 		}
 	case owned:
-		of.keep(attr.LockDelay)
 		of.keep(attr.Offer)
 	}
 	history := known && of.history()
 	if !history {
 		of.lose(attr.Last, attr.Past)
 	}
+	aside = !of.delay(held, history) || aside
 	record, _ := lease.Decode(of.kept)
 	r, _ = record.(lease.Row)
 	if !history {
@@ -204,6 +239,21 @@ func (of *spoilt) checkpoint(generation int64) bool {
 		return true
 	}
 	of.lose(attr.Position, attr.State)
+	return false
+}
+
+// delay keeps the reservation that a command has left, and the lock delay, and reports whether it could keep the delay. The
+// owner shows whose delay it is, or, where nobody holds the row, the last change of hands. Without that a delay means nothing.
+func (of *spoilt) delay(held, history bool) bool {
+	of.keep(attr.ReservedFor, attr.Reserved)
+	_, there := of.item[attr.LockDelay]
+	switch known := held && of.kept[attr.Incarnation] != nil || !held && history; {
+	case !there:
+		return true
+	case known:
+		return of.keep(attr.LockDelay)
+	}
+	of.lose(attr.LockDelay)
 	return false
 }
 

@@ -23,12 +23,14 @@ import (
 // Repair makes a lease row or a seat readable again that somebody has spoilt. It keeps every attribute that can be read, and
 // drops the others, whose names are lost. Before it writes, it shows the caller what the record would become; an error of
 // agree stops it. The write has every attribute as it was read in its condition, so nothing that was written since is
-// overwritten: then Repair returns a [*lease.RuleError], and the caller calls it again.
+// overwritten: then Repair returns a [*lease.RuleError], and the caller calls it again. If only the worker of a seat has written
+// since, and has changed nothing of what cannot be read, Repair itself tries again, and does not ask again.
 //
-// A lease row loses its owner, and begins a generation above every one that can be read in it and above every one that a clock
-// can have issued that is at most a minute ahead of this machine's. No number that can be read becomes lower. Repair quarantines
-// the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if the row has both an
-// owner and a mark that it is finished or removed; or if the lease has a lock delay. Then rewind it if needed, and unquarantine it.
+// A lease row loses its owner, and begins a generation above every one that can be read in it, and above all that a
+// machine can have issued whose clock is at most a minute ahead. No number that can be read becomes lower. Repair
+// quarantines the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if
+// the row has both an owner and a mark that it is finished or removed; or if the lease has a lock delay, or one that
+// cannot be read. Then rewind it if needed, and unquarantine it.
 //
 // A seat keeps what can be read, and its worker keeps the seat. Repair deletes a seat, and next is nil, if its name, lease time or
 // heartbeat cannot be read, or one of the attributes that its worker would not store again: the limit of shards, the requests,
@@ -50,11 +52,8 @@ func (s *Store) Repair(ctx context.Context, k lease.Key, by, why string, agree f
 	if err != nil {
 		return nil, fmt.Errorf("repair %v: %w", k, err)
 	}
-	of := spoilt{key: k, item: lease.Item{}}
-	for name, value := range raw {
-		of.item[name] = plain(value)
-	}
-	if rule := of.refusal(raw); rule != "" {
+	of := newSpoilt(k, raw)
+	if rule := of.refusal(); rule != "" {
 		return nil, &lease.RuleError{Transition: "repair", Key: k, Rule: rule}
 	}
 	next, err := of.mend(by, why, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
@@ -65,10 +64,23 @@ func (s *Store) Repair(ctx context.Context, k lease.Key, by, why string, agree f
 	if err := agree(next, of.lost); err != nil {
 		return nil, err
 	}
-	if err := s.replace(ctx, k, at, raw, next); err != nil {
-		return nil, err
+	const tries = 5 // each heartbeat of the worker refuses one
+	for try, torn := 1, false; ; try++ {
+		refused, unanswered, err := s.replace(ctx, k, at, of.raw, next)
+		if err != nil {
+			return nil, err
+		}
+		torn = torn || unanswered
+		if refused == nil || next == nil && len(refused.Item) == 0 || torn && isMended(refused.Item, next) {
+			return next, nil
+		}
+		now := newSpoilt(k, refused.Item)
+		then, only := now.afterHeartbeat(of)
+		if !only || try == tries {
+			return nil, &lease.RuleError{Transition: "repair", Key: k, Rule: protocol.ErrRewritten}
+		}
+		of, next = now, then
 	}
-	return next, nil
 }
 
 func validBy(by string) error {
@@ -92,11 +104,14 @@ func (s *Store) raw(ctx context.Context, k lease.Key, at primaryKey) (map[string
 	return out.Item, nil
 }
 
-// replace stores the repaired record, or deletes it if next is nil, on condition that the item is still raw.
-func (s *Store) replace(ctx context.Context, k lease.Key, at primaryKey, raw map[string]types.AttributeValue, next lease.Record) error {
+// replace stores the repaired record, or deletes it if next is nil, on condition that the item is still raw. It returns the
+// refusal, if there is one, and whether an earlier request of the call may have been carried out without an answer.
+func (s *Store) replace(ctx context.Context, k lease.Key, at primaryKey, raw map[string]types.AttributeValue, next lease.Record) (refused *types.ConditionalCheckFailedException, torn bool, err error) {
 	e := newExpression()
 	condition := e.exactly(raw, k.Kind)
-	_, err := callAs(ctx, s.reading, hands, k, func(ctx context.Context) (any, error) {
+	requests := 0
+	_, err = callAs(ctx, s.reading, hands, k, func(ctx context.Context) (any, error) {
+		requests++
 		if next == nil {
 			return s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 				TableName: &s.table, Key: at, ConditionExpression: &condition, ExpressionAttributeNames: e.names,
@@ -107,24 +122,17 @@ func (s *Store) replace(ctx context.Context, k lease.Key, at primaryKey, raw map
 		with.repair(raw, next)
 		return s.client.UpdateItem(ctx, s.update(at, with.names, with.values, &condition, new(with.update()), types.ReturnValueNone), once)
 	})
-	failed, refused := errors.AsType[*types.ConditionalCheckFailedException](err)
-	switch {
-	case err == nil:
-		return nil
-	case !refused || failed == nil:
-		return fmt.Errorf("repair %v: %w", k, err)
+	refused, is := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if err == nil || is && refused != nil {
+		return refused, requests > 1, nil
 	}
-	// The record is as it should be if an earlier attempt was stored, and not answered.
-	if next == nil && len(failed.Item) == 0 || next != nil && isStored(failed.Item, next) {
-		return nil
-	}
-	return &lease.RuleError{Transition: "repair", Key: k, Rule: protocol.ErrRewritten}
+	return nil, false, fmt.Errorf("repair %v: %w", k, err)
 }
 
-// isStored reports whether an item is the record.
-func isStored(item map[string]types.AttributeValue, r lease.Record) bool {
+// isMended reports whether an item shows that a repair was stored of which no answer came.
+func isMended(item map[string]types.AttributeValue, next lease.Record) bool {
 	now, err := decode(item)
-	return err == nil && now.Written() == r.Written() && now.String() == r.String()
+	return err == nil && protocol.Mended(now, next)
 }
 
 // formatAttributes are the attributes of the format: of lease rows, and of seats. An attribute that has none of these names is

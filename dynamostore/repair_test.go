@@ -288,18 +288,33 @@ func TestMendKeepsALockDelay(t *testing.T) {
 	}
 }
 
-// TestMend: a row with the highest numbers is not repaired to lower ones.
+// TestMend: a row with the highest numbers is not repaired to lower ones, and the error says what is left to do.
 func TestMend(t *testing.T) {
 	row, _ := spoiltRow(t)
-	for name, edit := range map[string]func(*lease.Row, *protocol.Stamp){
-		"the highest generation":  func(r *lease.Row, _ *protocol.Stamp) { r.Generation = math.MaxInt64 - generation.Lost + 1 },
-		"the highest counter":     func(r *lease.Row, _ *protocol.Stamp) { r.Counter = math.MaxInt64 },
-		"a clock that is not set": func(_ *lease.Row, s *protocol.Stamp) { s.At = time.Unix(0, 0) },
+	for name, c := range map[string]struct {
+		edit func(*lease.Row, *protocol.Stamp)
+		want error // nil: it is repaired
+	}{
+		"the highest generation":        {func(r *lease.Row, _ *protocol.Stamp) { r.Generation = math.MaxInt64 }, protocol.ErrHighest},
+		"the first that is too high":    {func(r *lease.Row, _ *protocol.Stamp) { r.Generation = math.MaxInt64 - generation.Lost + 1 }, protocol.ErrHighest},
+		"the last that is not too high": {func(r *lease.Row, _ *protocol.Stamp) { r.Generation = math.MaxInt64 - generation.Lost }, nil},
+		"the highest counter":           {func(r *lease.Row, _ *protocol.Stamp) { r.Counter = math.MaxInt64 }, protocol.ErrHighest},
+		"a clock that is not set":       {func(_ *lease.Row, s *protocol.Stamp) { s.At = time.Unix(0, 0) }, checkpoint.ErrInvalid},
 	} {
 		r, stamp := row, fixture.Stamp()
-		edit(&r, &stamp)
-		if got, err := protocol.Mend(r, protocol.Command{By: "ann"}, false, stamp); !errors.Is(err, checkpoint.ErrInvalid) {
+		c.edit(&r, &stamp)
+		r.Last, r.Past = lease.Transfer{}, "" // as of a row whose generation cannot be compared with its history
+		if got, err := protocol.Mend(r, protocol.Command{By: "ann"}, false, stamp); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
+	}
+	s, f := opened(t, 0)
+	f.put(t, with(with(encode(row), attr.Generation, num(itoa(math.MaxInt64))), attr.Failures, text("x")))
+	rule, _ := errors.AsType[*lease.RuleError](func() error {
+		_, err := s.Repair(t.Context(), row.Key(), "ann", "why", func(lease.Record, []string) error { return nil })
+		return err
+	}())
+	if rule == nil || !errors.Is(rule, protocol.ErrHighest) {
+		t.Errorf("a repair: %v", rule)
 	}
 }

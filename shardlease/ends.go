@@ -1,11 +1,13 @@
 package shardlease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,18 +25,24 @@ import (
 const (
 	endsEvery = time.Minute      // how often a worker adds to the counts at most
 	endsLimit = 30 * time.Second // how long one addition may take
+	endsStop  = 3 * time.Second  // how long the last addition of a process may take, and that of a command
 	endsTries = 4                // how often a process that ends makes an addition that is refused
-	endsFails = 3                // after how many failures the loop reports them first
+	endsFails = 3                // after how many failures the loop reports them first, and makes additions less often
+	endsRests = 59               // how many additions are left out at most after a failed one
+	endsHangs = 2                // the loop reports an addition that has not returned when that many others were due
 )
 
 // ends are the tenures that the writes of a run have ended.
 //
 // The first end after a pause is added at a random moment within a minute, because a deploy ends tenures in many workers at
 // once. After that the run adds once a minute, as long as there is something to add. An addition that is refused, because
-// another process has written meanwhile, is made again with the next one.
+// another process has written meanwhile, is made again with the next one. After three failures in a row the intervals
+// grow, up to an hour: a process that lacks the permission would otherwise ask every minute forever. The next addition includes
+// the ends of one that failed.
 //
 // What a crash loses: the ends since the last addition. What a lost answer loses: nothing, unless so many others have
-// written since that the record has forgotten whether the addition was stored.
+// written since that the record has forgotten whether the addition was stored. Both what that loses and what the last addition
+// of a run loses are reported.
 type ends struct {
 	group string
 	store lease.Store
@@ -43,11 +51,14 @@ type ends struct {
 	stop  context.CancelFunc
 	turn  chan struct{} // has room for the one addition that is under way
 
-	due engine.Instant // when the next addition is due; Never: nothing has ended for a minute. Only the loop uses it.
+	// Only the loop uses these.
+	due  engine.Instant // when the next addition is due; Never: nothing has ended for a minute
+	hung int            // how many additions were due since one began that has not returned
 
 	mu    sync.Mutex
 	more  map[lease.Reason]int64 // what has ended and is in no addition
 	doubt *addition              // an addition of which nobody knows whether it was stored; nil: there is none
+	rests time.Duration          // how much longer to wait for the next addition, because others have failed
 
 	// failed is how many additions have failed in a row, and report at which number that is reported next. Only the goroutine that
 	// has the turn uses them.
@@ -94,55 +105,85 @@ func (e *ends) take(at time.Time) *addition {
 	return a
 }
 
-// any reports whether there is something to add.
-func (e *ends) any() bool {
+// left returns how many ends there are to add.
+func (e *ends) left() (n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.doubt != nil || len(e.more) > 0
+	if e.doubt != nil {
+		n = e.doubt.size()
+	}
+	return n + (&addition{counts: e.more}).size()
+}
+
+// pause returns, once, how much longer to wait for the addition that is due.
+func (e *ends) pause() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := e.rests
+	e.rests = 0
+	return d
 }
 
 // begin begins an addition when one is due.
 func (e *ends) begin(now engine.Instant, wall func() time.Time, do func(func())) {
-	switch {
-	case now < e.due:
-	case !e.any():
-		e.due = engine.Never
-	default:
-		e.due = now.Add(endsEvery)
-		at := wall()
-		do(func() {
-			select {
-			case e.turn <- struct{}{}:
-			default: // the store has not answered for a minute, and ignores its context
-				return
-			}
-			err := error(&panicError{}) // the result if the store calls runtime.Goexit
-			defer func() { e.judge(err, false); <-e.turn }()
-			err = e.add(at)
-		})
-	}
-}
-
-// finish adds what is left when the run ends, within a third of the lease time: no other worker waits for this one by then.
-func (e *ends) finish(ttl time.Duration, wall func() time.Time) {
-	defer e.stop()
-	if !e.any() && len(e.turn) == 0 {
+	if now < e.due {
 		return
 	}
-	defer time.AfterFunc(min(ttl/3, endsLimit/10), e.stop).Stop()
+	e.due = now.Add(endsEvery)
+	if len(e.turn) > 0 { // the last addition has not returned, and its context has ended
+		if e.hung++; e.hung == endsHangs { // not at once: this process may have been paused
+			e.fault(errNoAnswer, 0)
+		}
+		return
+	}
+	e.hung = 0
+	if e.left() == 0 {
+		e.due = engine.Never
+		return
+	}
+	if d := e.pause(); d > 0 {
+		e.due = now.Add(d)
+		return
+	}
+	at := wall()
+	e.turn <- struct{}{}
+	do(func() {
+		err := error(&panicError{}) // the result if the store calls runtime.Goexit
+		defer func() { e.judge(err); <-e.turn }()
+		err = e.add(at)
+	})
+}
+
+// finish adds what is left when the run ends, within a third of the lease time: no other worker waits for this one by then. It
+// reports the ends that it cannot add: they are lost.
+func (e *ends) finish(ttl time.Duration, wall func() time.Time) {
+	defer e.stop()
+	if e.left() == 0 && len(e.turn) == 0 {
+		return
+	}
+	limit := min(ttl/3, endsStop)
+	defer time.AfterFunc(limit, e.stop).Stop()
+	defer time.AfterFunc(2*limit, func() { e.fault(errNoAnswer, 0) }).Stop() // Run waits for the call
 	select {
 	case e.turn <- struct{}{}:
 	case <-e.ctx.Done():
+		e.fault(errNoAnswer, e.left())
 		return
 	}
 	err := error(&panicError{})
-	defer func() { e.judge(err, true); <-e.turn }()
-	at := wall()
-	for try := 1; ; try++ {
-		if err = e.add(at); !e.any() || try == endsTries || !rest(e.ctx, pauseOf(try)) {
-			return
+	defer func() {
+		if err != nil {
+			e.fault(err, e.left())
 		}
-	}
+		<-e.turn
+	}()
+	at := wall()
+	err = insist(e.ctx, func() (left, doubt bool, err error) {
+		err = e.add(at)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.doubt != nil || len(e.more) > 0, e.doubt != nil, err
+	})
 }
 
 // add makes one addition. An error means that it has failed; a refusal is none.
@@ -173,24 +214,38 @@ func (e *ends) add(at time.Time) error {
 	return err
 }
 
-// judge reports additions that fail again and again, at growing intervals. The last one of a process is reported if it fails. A
-// report has no Lasted: that of other faults of the store calls people, and nothing depends on the counts.
-func (e *ends) judge(err error, last bool) {
-	if err == nil {
+// judge reports additions that fail again and again, at growing intervals, and makes them less often.
+func (e *ends) judge(err error) {
+	if e.failed++; err == nil {
 		e.failed, e.report = 0, endsFails
-		return
 	}
-	if p, ok := err.(*panicError); ok {
-		p.sealed = true
-		err = &HookError{Hook: "store", Err: p}
-	}
-	if e.failed++; last || e.failed == e.report {
-		e.tell(event.Event{Kind: event.StoreFault, Err: fmt.Errorf("%w: %w", errEnds, err)})
+	e.mu.Lock()
+	e.rests = endsEvery * time.Duration(min(1<<min(max(0, e.failed-endsFails+1), 30)-1, endsRests))
+	e.mu.Unlock()
+	if e.failed == e.report || errors.Is(err, errForgotten) {
+		e.fault(err, 0)
 		e.report = min(2*e.report, e.report+60)
 	}
 }
 
-var errEnds = errors.New("the ends of tenures are not counted")
+// fault reports a failure, and how many ends are lost with it. The report has no Lasted: that of other faults of the store calls
+// people, and nothing depends on the counts.
+func (e *ends) fault(err error, lost int64) {
+	if p, ok := err.(*panicError); ok {
+		p.sealed = true
+		err = &HookError{Hook: "store", Err: p}
+	}
+	if lost > 0 {
+		err = fmt.Errorf("up to %d are lost: %w", lost, err)
+	}
+	e.tell(event.Event{Kind: event.StoreFault, Err: fmt.Errorf("%w: %w", errEnds, err)})
+}
+
+var (
+	errEnds      = errors.New("the ends of tenures are not counted")
+	errCrowded   = errors.New("too many other processes write the counts at the same moment")
+	errForgotten = errors.New("so many other processes have written since that nobody knows whether they were stored")
+)
 
 // An addition adds to the counts of an hour, by one read and one write.
 type addition struct {
@@ -201,8 +256,16 @@ type addition struct {
 	sent   bool // write was sent, and nobody knows whether it was stored
 }
 
-// make makes the addition. done: it is stored, or it may be stored and nobody will know. If it is not done and there is no error,
-// another process has written meanwhile: make it again later, and not at once.
+// size returns how many ends it adds.
+func (a *addition) size() (n int64) {
+	for _, of := range a.counts {
+		n += of
+	}
+	return n
+}
+
+// make makes the addition. done: it is stored; with errForgotten it may be stored and nobody will know. If it is not done and there
+// is no error, another process has written meanwhile: make it again later, and not at once.
 func (a *addition) make(ctx context.Context, store lease.Store) (done bool, err error) {
 	torn := a.sent
 	if !torn {
@@ -216,8 +279,10 @@ func (a *addition) make(ctx context.Context, store lease.Store) (done bool, err 
 	verdict, _ := protocol.Settle("", a.write, record, err)
 	refused, _ := errors.AsType[*lease.RefusedError](err)
 	switch {
-	case verdict == protocol.Stored, verdict == protocol.Overtaken && (torn || refused.Retried):
+	case verdict == protocol.Stored:
 		return true, nil
+	case verdict == protocol.Overtaken && (torn || refused.Retried):
+		return true, fmt.Errorf("%d may be lost: %w", a.size(), errForgotten)
 	case verdict == protocol.Again, verdict == protocol.Overtaken:
 		a.sent = false
 		return false, nil
@@ -242,29 +307,54 @@ func (a *addition) read(ctx context.Context, store lease.Store) (lease.Write, er
 	return protocol.AddEnds(old, a.counts, protocol.Stamp{ID: lease.WriteID(rand.Text()[:13]), At: a.at}) // the record keeps many ids
 }
 
-// insist makes the addition, and a few times again if it is refused or fails. It is for a process that cannot make it later.
-func (a *addition) insist(ctx context.Context, store lease.Store) {
-	for try := 1; ; try++ {
-		if done, _ := a.make(ctx, store); done || try == endsTries || !rest(ctx, pauseOf(try)) {
-			return
+// insist makes an addition that cannot be made later: again if it is refused, and once again if it may have been stored. Any
+// other failure is final: the store has repeated the request, or the permissions do not allow it.
+func insist(ctx context.Context, add func() (left, doubt bool, err error)) error {
+	for try, failed := 1, 0; ; try++ {
+		left, doubt, err := add()
+		if !left {
+			return err
+		}
+		if err != nil {
+			failed++
+		}
+		if try == endsTries || failed > 1 || err != nil && !doubt || !rest(ctx, pauseOf(try)) {
+			return cmp.Or(err, errCrowded)
 		}
 	}
 }
 
-// countEnds counts the tenures that commands have ended, given the rows that the commands returned. If the record cannot be
-// written they are not counted: that is no fault of the commands.
-func (s Supervisor) countEnds(ctx context.Context, rows ...lease.Row) {
-	n := int64(0)
-	for _, row := range rows {
-		if row.Last.Reason == lease.ReasonForced && row.Last.From != "" {
-			n++
-		}
-	}
-	if n == 0 {
+// countEnds counts the tenures that a command has ended, also if ctx has ended meanwhile. If they cannot be counted, that is no
+// fault of the command.
+func (s Supervisor) countEnds(ctx context.Context, ended int64) {
+	if ended == 0 {
 		return
 	}
-	a := addition{group: s.Group, at: time.Now(), counts: map[lease.Reason]int64{lease.ReasonForced: n}}
-	a.insist(ctx, s.Store)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endsStop)
+	defer cancel()
+	a := addition{group: s.Group, at: time.Now(), counts: map[lease.Reason]int64{lease.ReasonForced: ended}}
+	err := insist(ctx, func() (left, doubt bool, err error) {
+		done, err := a.make(ctx, s.Store)
+		return !done, a.sent, err
+	})
+	if err != nil && s.Uncounted != nil {
+		s.Uncounted(ended, err)
+	}
+}
+
+// endedBy returns how many tenures an act has ended that is none of the Supervisor's: 1, if the generation that the act has begun
+// took the shard from an owner.
+func endedBy(ctx context.Context, s Supervisor, act lease.Act) int64 {
+	row, err := s.Get(ctx, act.Subject)
+	if err != nil && s.Uncounted != nil {
+		s.Uncounted(1, err)
+	}
+	if slices.ContainsFunc(append(row.History(), row.Last), func(t lease.Transfer) bool {
+		return t.Generation == act.Generation && t.Reason == lease.ReasonForced && t.From != ""
+	}) {
+		return 1
+	}
+	return 0
 }
 
 // pauseOf returns a random pause after an addition that was not made: others were refused at the same moment.

@@ -32,15 +32,16 @@ func (s Supervisor) Journal(ctx context.Context, since time.Time) ([]lease.Act, 
 	return acts, errors.Join(errs...)
 }
 
-// Record adds an act to the journal that is none of the Supervisor's, such as an adoption by dynamostore. By and the time are
-// those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject at once. Record returns
-// an error if the entry may be missing.
+// Record adds to the journal an act that the Supervisor did not carry out, such as an adoption by dynamostore. By and
+// the time are those of the Supervisor and of now. If the act has begun a generation, workers read the row of Subject
+// at once, and the tenure that the act has ended is counted. Record returns an error if the entry may be missing.
 func (s Supervisor) Record(ctx context.Context, act lease.Act) error {
 	if err := s.check(true); err != nil {
 		return err
 	}
 	if act.Generation > 0 {
 		s.look(ctx, act.Subject)
+		defer func() { s.countEnds(ctx, endedBy(ctx, s, act)) }()
 	}
 	return record(ctx, s, act)
 }
@@ -83,11 +84,19 @@ func changed(ctx context.Context, s Supervisor, act lease.Act, rows []lease.Row,
 }
 
 // wished records a wish that was stored, and passes the error on.
-func wished(ctx context.Context, s Supervisor, w lease.Wish, err error) error {
+func wished(ctx context.Context, s Supervisor, w lease.Wish, lasts time.Duration, err error) error {
 	if err == nil {
-		journal(ctx, s, lease.Act{Did: string(w.Kind), Subject: w.Subject, To: w.To, Why: w.Why})
+		journal(ctx, s, lease.Act{Did: string(w.Kind), Subject: w.Subject, To: w.To, Why: w.Why, Until: ending(lasts)})
 	}
 	return err
+}
+
+// ending returns when something ends that lasts so long from now on; 0: no end is set.
+func ending(lasts time.Duration) time.Time {
+	if lasts == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(lasts)
 }
 
 // lifted records that wishes were lifted, and passes the error on.

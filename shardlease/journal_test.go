@@ -15,7 +15,7 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/storetest"
 )
 
-// TestJournal: each act of a supervisor leaves one entry, with what it was about, the author and the reason; a refused one
+// TestJournal: each act of a supervisor leaves one entry, with what it was about, the author, the reason and the end; a refused one
 // leaves none.
 func TestJournal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestJournal(t *testing.T) {
 			{func() error { return s.Pause(ctx, 0, "w") }, "pause"},
 			{func() error { return rows(s.RewindAll(ctx, checkpoint.Mark{Position: "secret"}, "w")) }, "rewind rows 3"},
 			{func() error { return s.Lift(ctx, lease.WishPause, "", "done") }, "lift pause"},
-			{func() error { return s.Cordon(ctx, "a", 0, "w") }, "cordon a"},
+			{func() error { return s.Cordon(ctx, "a", time.Hour, "w") }, "cordon a"},
 			{func() error { return s.Drain(ctx, "a", 0, "w") }, "drain a"},
 			{func() error { return s.Pin(ctx, "4", "a", 0, "w") }, "pin 4 to a"},
 			{func() error { return s.Lift(ctx, lease.WishPin, "4", "done") }, "lift pin 4"},
@@ -79,7 +79,7 @@ func TestJournal(t *testing.T) {
 				why = "done"
 			}
 			one := a.Subject == "1" || a.Did == "rewind" && a.Rows == 0 || a.Did == "reassign"
-			if got != act.want || a.By != "ann" || a.Why != why || !a.At.Equal(time.Now()) || one && a.Generation != seen(a.Subject) || strings.Contains(a.String(), "secret") {
+			if got != act.want || !a.Until.Equal(endOfAct(act.want)) || a.By != "ann" || a.Why != why || !a.At.Equal(time.Now()) || one && a.Generation != seen(a.Subject) || strings.Contains(a.String(), "secret") {
 				t.Errorf("got %q, want %q: %v", got, act.want, a)
 			}
 			time.Sleep(time.Second)
@@ -102,6 +102,14 @@ func TestJournal(t *testing.T) {
 			t.Errorf("after 90 days: %v, %v", now, err)
 		}
 	})
+}
+
+// endOfAct returns when that ends which an act of now has made; zero: it made nothing that ends.
+func endOfAct(act string) time.Time {
+	if lasts := map[string]time.Duration{"pause": 24 * time.Hour, "reassign 3 to b": time.Minute, "cordon a": time.Hour}[act]; lasts > 0 {
+		return time.Now().Add(lasts)
+	}
+	return time.Time{}
 }
 
 // TestJournalIsBestEffort: an act is carried out although its entry cannot be stored, and the program is told. An entry whose

@@ -64,7 +64,7 @@ func (s Supervisor) Move(ctx context.Context, shard string, seen int64, to strin
 		return append(slices.DeleteFunc(list, func(old lease.Wish) bool { return old.Compare(w) == 0 }), w), nil
 	})
 	if err == nil {
-		journal(ctx, s, lease.Act{Did: "move", Subject: shard, To: to, Why: why, Generation: seen})
+		journal(ctx, s, lease.Act{Did: "move", Subject: shard, To: to, Why: why, Generation: seen, Until: ending(of.Lasts)})
 	}
 	return row, err
 }

@@ -224,9 +224,9 @@ func (r *raiser) untilPasses(ctx context.Context, of raising, f func(context.Con
 }
 
 // attempt calls f when it is its turn, on a goroutine of its own: neither a panic nor a runtime.Goexit nor a call that
-// hangs ends the handler's goroutine. A call that does not return when its context ends leaves its turn to others, and keeps
-// it if too many hang, so that few goroutines do; those of one tenure keep at most a quarter of the turns. Run waits for the
-// call in the end.
+// hangs ends the handler's goroutine. A call that does not return when its context ends leaves its turn to others,
+// unless too many hang: so few goroutines hang. The calls of one tenure keep at most a quarter of the turns. Run waits
+// for the call in the end.
 func (r *raiser) attempt(ctx context.Context, of raising, f func(context.Context) error, late func(error)) error {
 	for _, turn := range []chan struct{}{of.own, of.turns} {
 		select {

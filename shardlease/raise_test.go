@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -123,7 +124,7 @@ func TestFencesAreRaisedFirst(t *testing.T) {
 			s.shared(3*time.Second, "a")
 			replace(s, enter)
 			s.within(time.Minute, "b holds a shard of a", func() bool { return s.running()["b"] > 0 })
-			time.Sleep(time.Hour)
+			time.Sleep(time.Duration(fixture.Size(10, 60)) * time.Minute)
 			moved := 0
 			for _, shard := range s.names() {
 				spans := s.of(shard)

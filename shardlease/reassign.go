@@ -48,18 +48,18 @@ func (s Supervisor) Reassign(ctx context.Context, shard string, seen int64, to s
 	if err := errors.Join(f...); err != nil {
 		return lease.Row{}, err
 	}
-	row, err := s.command(ctx, "reassign", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "reassign", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Reassign(row, s.stated(seen, why), of, st)
 	})
-	act := lease.Act{Did: "reassign", To: to, Why: why}
+	act := lease.Act{Did: "reassign", To: to, Why: why, Until: ending(of.Lasts)}
 	if err != nil || s.ofSessions(ctx) {
-		return s.announced(ctx, act, row, err)
+		return s.announced(ctx, act, row, ended, err)
 	}
 	pin := lease.Wish{Kind: lease.WishPin, Subject: shard, To: to, Why: printable(why, lease.MaxName)}
 	unpinned := s.wish(ctx, pin, within)
 	if unpinned != nil {
 		unpinned = fmt.Errorf("reserved, but not pinned to %.64q: %w", to, unpinned)
 	}
-	row, _ = s.announced(ctx, act, row, nil)
+	row, _ = s.announced(ctx, act, row, ended, nil)
 	return row, unpinned
 }

@@ -26,7 +26,10 @@ func (s *stage) steered() (wishes []string) {
 // two minutes and then daily. A wish of another kind is none of them, and a wish that was lifted or has ended is not named.
 func TestWishesAreNamedDaily(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 4, shardlease.Config{}, serve, "a", "b")
+		s := newStage(t, 4)
+		for _, name := range []string{"a", "b"} {
+			s.enter(name, shardlease.Config{TTL: time.Minute}, serve) // few heartbeats in a day
+		}
 		op := s.operator()
 		must(t, op.Drain(t.Context(), "c", 0, "disk is slow"))
 		must(t, op.Pin(t.Context(), "shard-00", "b", 0, "warm cache"))

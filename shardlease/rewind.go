@@ -13,15 +13,16 @@ import (
 )
 
 // Finish marks a shard as finished at its checkpoint: nobody claims it again, and its children may start. It is for a
-// shard whose rest nobody needs, or cannot be read any more. If a worker holds the shard, the same write takes it from
-// that worker, whose writes are refused afterwards. A quarantine ends. Rewind makes the shard unfinished again.
+// shard whose remaining records nobody needs, or nobody can read any more. If a worker holds the shard, the same write
+// takes it from that worker, whose writes are refused afterwards. A quarantine ends. Rewind makes the shard unfinished
+// again.
 //
 // In the row, the reason is [lease.ReasonForced], unlike that of [Tenure.Finish].
 func (s Supervisor) Finish(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.command(ctx, "finish", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "finish", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Conclude(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, lease.Act{Did: "finish", Why: why}, row, err)
+	return s.announced(ctx, lease.Act{Did: "finish", Why: why}, row, ended, err)
 }
 
 // Rewind moves the checkpoint of a shard, in either direction; a zero mark rewinds it to the very
@@ -31,13 +32,14 @@ func (s Supervisor) Rewind(ctx context.Context, shard string, seen int64, to che
 	if err := ordered(s.Order, s.key(shard), to); err != nil {
 		return lease.Row{}, err
 	}
-	row, err := rewind(ctx, s, shard, seen, to, why)
-	return s.announced(ctx, lease.Act{Did: "rewind", Why: why}, row, err)
+	row, ended, err := rewind(ctx, s, shard, seen, to, why)
+	return s.announced(ctx, lease.Act{Did: "rewind", Why: why}, row, ended, err)
 }
 
 // RewindAll rewinds every shard of the group that is not finished, each as [Supervisor.Rewind] does. It returns the
 // rewound rows; the error names the shards that it could not rewind. If it is interrupted, some shards are rewound and
-// the others are not: call it again.
+// the others are not: call it again. One wish of the kind "look" makes the workers list all rows; in a fleet of more than eight
+// workers they notice within a lease time more than a command for one shard.
 //
 // A pause has to stand ([Supervisor.Pause]), so that no shard moves meanwhile. Otherwise RewindAll returns a
 // [*lease.RuleError], and writes nothing.
@@ -55,25 +57,30 @@ func (s Supervisor) RewindAll(ctx context.Context, to checkpoint.Mark, why strin
 	rows, err := s.List(ctx)
 	errs := []error{err}
 	var rewound []lease.Row
-	var names []string
+	ended := int64(0)
+	defer func() { s.countEnds(ctx, ended) }()
 	for _, row := range rows {
 		if row.Finished {
 			continue
 		}
 		const tries = 3
-		now, err := rewind(ctx, s, row.Shard, row.Generation, to, why)
+		now, n, err := rewind(ctx, s, row.Shard, row.Generation, to, why)
 		for try := 1; errors.Is(err, lease.ErrOutdated) && !now.Finished && try < tries; try++ { // it was claimed or released since it was listed
-			now, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
+			ended += n
+			now, n, err = rewind(ctx, s, row.Shard, now.Generation, to, why)
 		}
+		ended += n
 		if isInvalid(err) && len(rewound) == 0 {
 			return nil, err
 		}
 		if err == nil {
-			rewound, names = append(rewound, now), append(names, now.Shard)
+			rewound = append(rewound, now)
 		}
 		errs = append(errs, err)
 	}
-	s.look(ctx, names...)
+	if len(rewound) > 0 {
+		s.look(ctx, protocol.LookAll) // one for each would leave no room for the wishes of operators
+	}
 	return changed(ctx, s, lease.Act{Did: "rewind", Why: why}, rewound, errors.Join(errs...))
 }
 
@@ -98,7 +105,7 @@ func ordered(order checkpoint.Order, at lease.Key, to checkpoint.Mark) error {
 	return nil
 }
 
-func rewind(ctx context.Context, s Supervisor, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, error) {
+func rewind(ctx context.Context, s Supervisor, shard string, seen int64, to checkpoint.Mark, why string) (lease.Row, int64, error) {
 	return s.command(ctx, "rewind", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Rewind(row, s.stated(seen, why), to, st)
 	})

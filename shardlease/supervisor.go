@@ -90,6 +90,9 @@ type Supervisor struct {
 	// Unjournaled is called if an act was carried out, and its entry in the journal ([Supervisor.Journal]) was not stored: the
 	// table does not answer, or the permissions do not allow the partition of the journal. Nil: nobody is told.
 	Unjournaled func(act lease.Act, err error)
+	// Uncounted is called if a command was carried out, and up to that many of the tenures that it has ended were not added to the
+	// counts of the group ([lease.Ends]). Nil: nobody is told.
+	Uncounted func(ended int64, err error)
 }
 
 // List returns the lease rows of the group, sorted by shard. The error contains a
@@ -174,11 +177,11 @@ func checkTask(task string) error {
 // [Supervisor.Reassign]. If nobody holds the shard, ForceRelease ends its reservation for a name. If an answer of the
 // store was lost, the row that ForceRelease returns may show that a worker has claimed the shard again.
 func (s Supervisor) ForceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.forceRelease(ctx, shard, seen, why)
-	return s.announced(ctx, lease.Act{Did: "release", Why: why}, row, err)
+	row, ended, err := s.forceRelease(ctx, shard, seen, why)
+	return s.announced(ctx, lease.Act{Did: "release", Why: why}, row, ended, err)
 }
 
-func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
+func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, why string) (lease.Row, int64, error) {
 	return s.command(ctx, "force-release", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.ForceRelease(row, s.stated(seen, why), st)
 	})
@@ -188,8 +191,8 @@ func (s Supervisor) forceRelease(ctx context.Context, shard string, seen int64, 
 // ([lease.Owner.Serves]), so that others need not wait for the lease time. It evicts every worker and
 // session of these tasks, as [Supervisor.Evict] evicts one. Of a session with another task it releases
 // only the leases that the session holds for these tasks ([AcquireOptions]), as
-// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases. One wish makes it
-// read the rows of those that it has lost.
+// [Supervisor.ForceRelease] releases one; the session keeps its seat and its other leases. One write of wishes makes it
+// read the rows of the leases that it has lost.
 //
 // ReleaseTask returns the released rows; the error names the shards that it could not release. Stop the
 // task first. Otherwise its workers take new seats and claim shards again.
@@ -210,7 +213,7 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 		}
 	}
 	released, ended, expelled := s.expel(ctx, workers, why, func(o lease.Owner) bool { return o.Serves(task) })
-	defer s.countEnds(ctx, ended...)
+	defer s.countEnds(ctx, ended)
 	return changed(ctx, s, lease.Act{Did: "release-task", Subject: task, Why: why}, released, errors.Join(err, expelled))
 }
 
@@ -227,7 +230,7 @@ func (s Supervisor) ReleaseTask(ctx context.Context, task, why string) ([]lease.
 // attempt is counted for it.
 func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why string) ([]lease.Row, error) {
 	released, ended, err := s.expel(ctx, []lease.Incarnation{worker}, why, func(o lease.Owner) bool { return o.Incarnation == worker })
-	defer s.countEnds(ctx, ended...)
+	defer s.countEnds(ctx, ended)
 	act := lease.Act{Did: "evict", Subject: string(worker), Why: why}
 	if len(released) > 0 && released[0].Last.From != "" {
 		act.Subject = fmt.Sprintf("%s (%s)", released[0].Last.From, worker)
@@ -238,14 +241,14 @@ func (s Supervisor) Evict(ctx context.Context, worker lease.Incarnation, why str
 // expel releases the shards of some workers and of the owners for which of is true, deletes their seats
 // as unseat does, and then releases the shards that they claimed in between. The second round also
 // retries releases that failed in the first. Owners that keep their seats are told what they have lost; the
-// others lose their next heartbeat.
-func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (rows, ended []lease.Row, err error) {
+// others lose their next heartbeat. expel returns the released rows, and how many tenures it has ended.
+func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (rows []lease.Row, ended int64, err error) {
 	if err := s.check(true); err != nil {
-		return nil, nil, err
+		return nil, 0, err
 	}
-	released, owners, err := s.releaseAll(ctx, workers, why, of)
+	released, ended, owners, err := s.releaseAll(ctx, workers, why, of)
 	if isInvalid(err) {
-		return nil, nil, err
+		return nil, ended, err
 	}
 	var errs []error
 	unseated := map[lease.Incarnation]bool{}
@@ -255,13 +258,12 @@ func (s Supervisor) expel(ctx context.Context, workers []lease.Incarnation, why 
 		gone, err := s.unseat(ctx, worker, of)
 		unseated[worker], errs = gone, append(errs, err)
 	}
-	more, late, err := s.releaseAll(ctx, workers, why, of)
-	ended = slices.Concat(released, more)
+	more, again, late, err := s.releaseAll(ctx, workers, why, of)
 	for _, row := range more { // a shard that was claimed in between is in both
 		released = slices.DeleteFunc(released, func(r lease.Row) bool { return r.Shard == row.Shard })
 	}
 	s.look(ctx, spared(unseated, owners, late)...)
-	return append(released, more...), ended, errors.Join(append(errs, err)...)
+	return append(released, more...), ended + again, errors.Join(append(errs, err)...)
 }
 
 // spared returns what owners have lost in several rounds that still have their seats.
@@ -278,8 +280,9 @@ func spared(unseated map[lease.Incarnation]bool, rounds ...map[lease.Incarnation
 }
 
 // releaseAll force-releases the shards of some workers and of the owners for which of is true. It
-// returns these owners, with the shards that they have lost. If the reason cannot be stored, it releases no row.
-func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, owners map[lease.Incarnation][]string, err error) {
+// returns how many tenures it has ended, and these owners, with the shards that they have lost. If the reason cannot be stored, it
+// releases no row.
+func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation, why string, of func(lease.Owner) bool) (released []lease.Row, ended int64, owners map[lease.Incarnation][]string, err error) {
 	rows, err := s.List(ctx)
 	errs := []error{err}
 	owners = map[lease.Incarnation][]string{}
@@ -289,16 +292,17 @@ func (s Supervisor) releaseAll(ctx context.Context, workers []lease.Incarnation,
 			continue
 		}
 		owners[owner] = append(owners[owner], row.Shard)
-		row, err := s.forceRelease(ctx, row.Shard, row.Generation, why)
+		row, n, err := s.forceRelease(ctx, row.Shard, row.Generation, why)
+		ended += n
 		switch {
 		case err == nil:
 			released = append(released, row)
 		case isInvalid(err):
-			return nil, nil, err
+			return nil, ended, nil, err
 		}
 		errs = append(errs, err)
 	}
-	return released, owners, errors.Join(errs...)
+	return released, ended, owners, errors.Join(errs...)
 }
 
 // isInvalid reports whether err means that an argument of a command cannot be stored.
@@ -352,27 +356,27 @@ func eviction(key lease.Key, record lease.Record, err error) (lease.Write, error
 // Quarantine sets a shard aside, whether it is held or not: nobody claims it until
 // Unquarantine.
 func (s Supervisor) Quarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "quarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Quarantine(row, s.stated(seen, why), lease.ReasonForced, st)
 	})
-	return s.announced(ctx, lease.Act{Did: "quarantine", Why: why}, row, err)
+	return s.announced(ctx, lease.Act{Did: "quarantine", Why: why}, row, ended, err)
 }
 
 // Unquarantine makes a shard claimable again, and sets its failed attempts to 0.
 func (s Supervisor) Unquarantine(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "unquarantine", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Unquarantine(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, lease.Act{Did: "unquarantine", Why: why}, row, err)
+	return s.announced(ctx, lease.Act{Did: "unquarantine", Why: why}, row, ended, err)
 }
 
 // Remove replaces the row of a shard without owner by a tombstone. If the source lists the
 // shard, now or later, a worker revives the row, and the shard starts at the beginning.
 func (s Supervisor) Remove(ctx context.Context, shard string, seen int64, why string) (lease.Row, error) {
-	row, err := s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
+	row, ended, err := s.command(ctx, "remove", shard, func(row lease.Row, st protocol.Stamp) (lease.Write, error) {
 		return protocol.Remove(row, s.stated(seen, why), st)
 	})
-	return s.announced(ctx, lease.Act{Did: "remove", Why: why}, row, err)
+	return s.announced(ctx, lease.Act{Did: "remove", Why: why}, row, ended, err)
 }
 
 func (s Supervisor) key(shard string) lease.Key {
@@ -400,22 +404,23 @@ func (s Supervisor) check(command bool) error {
 type transition func(lease.Row, protocol.Stamp) (lease.Write, error)
 
 // command reads the row, makes the write and sends it until its outcome is known. The verb names
-// the transition in errors.
-func (s Supervisor) command(ctx context.Context, verb, shard string, make transition) (lease.Row, error) {
+// the transition in errors. ended is 1 if the write has ended a tenure, which it may have done although command returns an error
+// or the row of a later write.
+func (s Supervisor) command(ctx context.Context, verb, shard string, make transition) (row lease.Row, ended int64, err error) {
 	if err := s.check(true); err != nil {
-		return lease.Row{}, err
+		return lease.Row{}, 0, err
 	}
-	row, err := s.Get(ctx, shard)
+	row, err = s.Get(ctx, shard)
 	if err != nil {
-		return lease.Row{}, err
+		return lease.Row{}, 0, err
 	}
 	const tries = 10 // each commit of the owner refuses a swap
 	for try := 1; ; try++ {
 		w, err := make(row, protocol.Stamp{ID: lease.WriteID(rand.Text()), At: time.Now()})
 		if err != nil {
-			return row, err
+			return row, 0, err
 		}
-		answer := s.send(ctx, row, w)
+		answer, ended := s.send(ctx, row, w)
 		// Again: the row has changed within its generation, so the command is still allowed. The refusal contains the
 		// row as it is now.
 		if answer.Verdict == protocol.Again && try < tries {
@@ -426,11 +431,11 @@ func (s Supervisor) command(ctx context.Context, verb, shard string, make transi
 		rule, refused := err.(*lease.RuleError)
 		switch {
 		case err == nil || answer.Torn && released(answer.Row, w):
-			return answer.Row, nil
+			return answer.Row, ended, nil
 		case refused:
-			return answer.Row, &lease.RuleError{Transition: verb, Key: row.Key(), Rule: rule.Rule}
+			return answer.Row, ended, &lease.RuleError{Transition: verb, Key: row.Key(), Rule: rule.Rule}
 		}
-		return answer.Row, fmt.Errorf("%s %v: %w", verb, row.Key(), err)
+		return answer.Row, ended, fmt.Errorf("%s %v: %w", verb, row.Key(), err)
 	}
 }
 
@@ -451,18 +456,22 @@ func released(now lease.Row, w lease.Write) bool {
 	})
 }
 
-// send repeats a write of a row until it is answered.
-func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) protocol.Answer {
+// send sends a write of a row until it is answered, at most six times. ended is 1 if the answer shows that the write
+// has ended a tenure. A first attempt that is refused has ended none, although another program with the same name may
+// have left what looks like it.
+func (s Supervisor) send(ctx context.Context, row lease.Row, w lease.Write) (answer protocol.Answer, ended int64) {
 	c := protocol.NewCopy(row.Key(), "")
 	c.Saw(row)
 	_ = c.Send(w) // cannot fail: w is a write of this row, and no other one is open
-	var answer protocol.Answer
 	s.repeat(ctx, func() bool {
 		reply, err := s.Store.Write(ctx, w)
 		answer = c.Answer(w, reply, err)
+		if _, is := protocol.Ended(w, reply, err); is && (answer.Torn || answer.Verdict == protocol.Stored) {
+			ended = 1
+		}
 		return answer.Verdict != protocol.Unknown
 	})
-	return answer
+	return answer, ended
 }
 
 // repeat sends a write until it is answered, at most six times. The bytes are the same each time,

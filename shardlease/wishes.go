@@ -34,14 +34,14 @@ const oldLook = time.Hour
 
 // announced makes workers and sessions read the row that a command has changed, and records the command. If the wish cannot
 // be stored, workers notice the change at their next audit, and sessions at their next commit. So that is no fault of
-// the command. Then it counts the tenure that the command has ended.
-func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, err error) (lease.Row, error) {
+// the command. Finally, announced counts the tenure that the command has ended.
+func (s Supervisor) announced(ctx context.Context, act lease.Act, row lease.Row, ended int64, err error) (lease.Row, error) {
 	if err == nil {
 		s.look(ctx, row.Shard)
 		act.Subject, act.Generation = row.Shard, row.Last.Generation
 		journal(ctx, s, act)
-		s.countEnds(ctx, row)
 	}
+	s.countEnds(ctx, ended)
 	return row, err
 }
 
@@ -83,7 +83,7 @@ func (s Supervisor) steer(ctx context.Context, w lease.Wish, lasts time.Duration
 	if s.ofSessions(ctx) {
 		return &lease.RuleError{Transition: string(w.Kind), Key: lease.Plan{Group: s.Group}.Key(), Rule: lease.ErrSessions}
 	}
-	return wished(ctx, s, w, s.wish(ctx, w, lasts))
+	return wished(ctx, s, w, lasts, s.wish(ctx, w, lasts))
 }
 
 // Cordon keeps plans from giving more shards to the workers with that name. They keep the shards
@@ -129,12 +129,12 @@ func (s Supervisor) Pin(ctx context.Context, shard, worker string, lasts time.Du
 // sessions it ends after lasts, or when it is lifted; inspect shows which sessions have done so.
 func (s Supervisor) Raise(ctx context.Context, lasts time.Duration, why string) error {
 	w := lease.Wish{Kind: lease.WishRaise, Why: why}
-	return wished(ctx, s, w, s.wish(ctx, w, lasts))
+	return wished(ctx, s, w, lasts, s.wish(ctx, w, lasts))
 }
 
-// Lift ends a wish. The subject is the name of the worker; for a pin it is the name of the shard,
-// and for a pause it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for
-// example because it has ended by itself. Why, which may be empty, is in the journal alone, as that of LiftAll.
+// Lift ends a wish. The subject is the name of the worker; for a pin or a move it is that of the shard, and for a pause
+// or a raise it is empty. Lift returns [lease.ErrNotFound] if there is no such wish, for example because it has ended
+// by itself. Why, which may be empty, is in the journal alone, as that of LiftAll.
 func (s Supervisor) Lift(ctx context.Context, kind lease.WishKind, subject, why string) error {
 	if err := s.check(true); err != nil {
 		return err
@@ -209,12 +209,10 @@ func (s Supervisor) wish(ctx context.Context, w lease.Wish, lasts time.Duration)
 		return err
 	}
 	w.By = s.By
-	switch {
-	case lasts < 0:
+	if lasts < 0 {
 		return &ConfigError{Field: "lasts", Rule: "must not be negative"}
-	case lasts > 0:
-		w.Until = time.Now().Add(lasts)
 	}
+	w.Until = ending(lasts)
 	return s.rewish(ctx, func(list []lease.Wish) ([]lease.Wish, error) {
 		next := w
 		if w.Kind == lease.WishRaise {

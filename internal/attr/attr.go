@@ -95,6 +95,7 @@ const (
 	To      = "to"
 	By      = "by"
 	Why     = "why"
+	Until   = "until"
 
 	Wishes = "wishes" // a set: kind, with numbers after colons, subject, to, until, by, why; tabs between
 )

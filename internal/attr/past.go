@@ -114,6 +114,18 @@ func Shortened(s string, limit int) string {
 	return s
 }
 
+// Abridged returns s in at most limit bytes, with an ellipsis if something is left out.
+func Abridged(s string, limit int) string {
+	const ellipsis = "…"
+	switch {
+	case len(s) <= limit:
+		return s
+	case limit <= len(ellipsis):
+		return ""
+	}
+	return Shortened(s, limit-len(ellipsis)) + ellipsis
+}
+
 // Remembers reports whether part is past without some of its oldest transfers, or equal to it.
 func Remembers(past, part string) bool {
 	rest, ok := strings.CutPrefix(past, part)

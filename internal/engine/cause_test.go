@@ -140,14 +140,24 @@ func TestSettledWorkerHasNoCause(t *testing.T) {
 }
 
 // TestDrainOutlastsAJoin: while a worker is drained, another joins, and the next plan sends some of the shards to that one. They
-// still move because of the drain.
+// still move because of the drain, also if the plan before has only repeated the cause.
 func TestDrainOutlastsAJoin(t *testing.T) {
-	f := newFleet(t, 60, 2, rebalance.Cooperative, func(c *engine.Config) { c.MaxMoves = 1 })
+	drainOutlasts(t, 60, false)
+	drainOutlasts(t, 240, true)
+}
+
+// drainOutlasts drains one of two workers of so many shards. between: the plan is repeated before another worker joins.
+func drainOutlasts(t *testing.T, shards int, between bool) {
+	f := newFleet(t, shards, 2, rebalance.Cooperative, func(c *engine.Config) { c.MaxMoves = 1 })
 	before := generations(f)
 	f.wish(lease.Wish{Kind: lease.WishDrain, Subject: "w000", By: "ann", Why: "disk is slow"})
-	f.until(10*time.Second, func() bool { return len(f.nodes[0].Handlers) < 30 })
+	f.until(10*time.Second, func() bool { return len(f.nodes[0].Handlers) < shards/2 })
+	if revision := f.plan().Revision; between {
+		f.lists(engine.Shard{Name: "another"})
+		f.until(10*time.Second, func() bool { return f.plan().Revision > revision && !f.plan().Open })
+	}
 	f.join()
-	f.Run(time.Minute)
+	f.until(2*time.Minute, func() bool { return len(f.nodes[0].Handlers) == 0 })
 	moved := map[string]int{} // by the worker that took the shard over
 	for _, r := range f.table.Records("g", lease.KindLease) {
 		r := r.(lease.Row)
@@ -159,7 +169,7 @@ func TestDrainOutlastsAJoin(t *testing.T) {
 			}
 		}
 	}
-	if moved["w001"] == 0 || moved["w002"] == 0 || moved["w001"]+moved["w002"] != 30 {
+	if moved["w001"] == 0 || moved["w002"] == 0 || moved["w001"]+moved["w002"] != shards/2 {
 		t.Errorf("moved away: %v; held: %v", moved, f.counts())
 	}
 }

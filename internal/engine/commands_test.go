@@ -322,3 +322,47 @@ func TestALookWhileAPlanIsWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestALookAtAllShards: after a command that has changed all rows, one wish makes every shard have another tenure, although
+// nothing is committed or audited: in a small fleet within a heartbeat interval plus 1.5 s, in a large one also a lease time
+// later, and if the plan changes while it lists the rows. Then it lists them no more.
+func TestALookAtAllShards(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		workers int
+		changes bool // the plan changes during the audit
+		limit   time.Duration
+		lists   int // how often all rows are listed
+	}{{3, false, beat + 1500*time.Millisecond, 3}, {12, false, beat + leaseTime + 1500*time.Millisecond, 1}, {12, true, 2 * (beat + leaseTime + 1500*time.Millisecond), 2}} {
+		f, _ := commanded(t, c.workers, 0)
+		lists := 0
+		f.slow = func(_ *member, o engine.Output) time.Duration {
+			list, is := o.(engine.List)
+			if !is || list.Query.Kind != lease.KindLease {
+				return 0
+			}
+			if list.Query.Eventually {
+				t.Error("the listing may lag behind the command")
+			}
+			if lists++; lists == 1 && c.changes {
+				f.wish(append(f.wishes().List, lease.Wish{Kind: lease.WishCordon, Subject: "nobody", By: "operator"})...)
+				return beat + 2*time.Second
+			}
+			return 0
+		}
+		f.wish(lease.Wish{Kind: lease.WishPause, By: "operator"}) // a plan follows
+		f.Run(beat)
+		starts := f.starts
+		for i := range 24 {
+			row := f.row(fmt.Sprintf("shard-%03d", i))
+			f.write(protocol.Rewind(row, seen(row), checkpoint.Mark{}, f.stamp()))
+		}
+		f.wish(append(f.wishes().List, f.look(protocol.LookAll, time.Minute))...)
+		if took := f.until(time.Minute, func() bool { return f.starts == starts+24 && f.held() }); took > c.limit {
+			t.Errorf("%d workers: processed again after %v", c.workers, took)
+		}
+		if f.Run(2 * time.Minute); lists != c.lists || f.starts != starts+24 || len(f.wishes().List) > 2 {
+			t.Errorf("%d workers: %d listings, %d tenures, %v", c.workers, lists, f.starts-starts, f.wishes().List)
+		}
+	}
+}

@@ -177,11 +177,12 @@ func (l *shards) follow(
 	l.knowAll(hold, t.cfg.Group, me)
 	for _, s := range l.all { // both are sorted
 		mine := at < len(hold) && hold[at].Shard == s.name
+		moves := mine && s.t == nil && (!s.aim.mine || s.aim.why != 0) // otherwise it has moved for a cause that the plan repeats
 		s.aim.sure, s.aim.mine, s.aim.given, s.aim.others = s.aim.sure && s.aim.mine == mine, mine, s.aim.given && !mine, false
 		if !s.aim.given {
 			s.aim.why = 0
 		}
-		if mine && s.t == nil {
+		if moves {
 			s.aim.why = target.CauseOf(s.name).Why
 		}
 		if !mine {

@@ -185,12 +185,12 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 		}
 		next[to].Hold = append(next[to].Hold, l.assigned[i])
 		why := cause(i)
-		next[to].Because(why)
+		next[to].Because(why.to)
 		if _, stray := slices.BinarySearch(l.strays, name); stray || l.facts.asks(name, l.feed) { // a hint to itself
 			next[to].Give = append(next[to].Give, lease.Give{Shard: name, To: next[to].Incarnation})
 		} else if owner != rebalance.Nobody && owner != to {
 			next[owner].Give = append(next[owner].Give, lease.Give{Shard: name, To: l.Seats[to].Incarnation})
-			next[owner].Because(why)
+			next[owner].Because(why.from)
 		}
 	}
 	if !l.Held && !l.outdated { // otherwise another plan is due: if held, when the seats stand still
@@ -199,10 +199,38 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 	return next, found
 }
 
-// causes returns a function that returns why a shard moves. The cause of the plan before stays for as long as the worker
-// to which it has assigned the shard may not hold it yet. If the rows show the owners, they show all that has moved.
-func (l *assignment) causes() func(i int) lease.MoveCause {
-	pending := map[lease.Give]lease.MoveCause{} // by the shard, and the worker to which it moves
+// A reason is why a shard moves to the worker that gets it, and away from the worker to which the plan before had assigned it.
+type reason struct{ to, from lease.MoveCause }
+
+// causes returns a function that returns why a shard moves. If the worker to which the plan before had assigned the shard holds
+// it, only this plan moves it. Otherwise the plan before has not moved it yet, and it also moves because the worker that holds it
+// leaves or is drained.
+func (l *assignment) causes() func(i int) reason {
+	pending, givers := l.pending()
+	return func(i int) reason {
+		name, from := l.View.Shards[i].Name, l.Cause(i)
+		to := from
+		if l.Before(i) != rebalance.Nobody {
+			give := lease.Give{Shard: name, To: l.Seats[l.Before(i)].Incarnation}
+			was, clears := pending[give], givers[give]
+			switch {
+			case from.Why == 0:
+				to = was
+			case clears.Why != 0 && layout.Outlasts(was.Why, from.Why):
+				to = clears
+			}
+		}
+		to.Shards, from.Shards = []string{name}, []string{name}
+		return reason{to, from}
+	}
+}
+
+// pending returns, by the shard and the worker to which it moves, the causes of moves that may not be done yet, and why
+// the workers that give the shards are to lose all that they have. When a worker has followed the plan, all that it gets and
+// gives has moved. A target keeps its hints until its shards change, so a worker that leaves or is drained is known as the giver
+// for as long as it has a seat. If the rows show the owners, they show all that has moved.
+func (l *assignment) pending() (causes, givers map[lease.Give]lease.MoveCause) {
+	causes, givers = map[lease.Give]lease.MoveCause{}, map[lease.Give]lease.MoveCause{}
 	for _, target := range l.Targets {
 		at := seatOf(l.Seats, target.Incarnation)
 		if at < 0 || l.rows || l.Seats[at].Settled && l.Seats[at].Revision >= target.Revision {
@@ -210,23 +238,15 @@ func (l *assignment) causes() func(i int) lease.MoveCause {
 		}
 		for _, c := range target.Causes {
 			for _, shard := range c.Shards {
-				pending[lease.Give{Shard: shard, To: target.Incarnation}] = lease.MoveCause{Why: c.Why, Note: c.Note}
+				causes[lease.Give{Shard: shard, To: target.Incarnation}] = lease.MoveCause{Why: c.Why, Note: c.Note}
 			}
 		}
+		clears := l.Cleared(at)
+		for _, give := range target.Give {
+			givers[give] = clears
+		}
 	}
-	return func(i int) lease.MoveCause {
-		name, why, was := l.View.Shards[i].Name, l.Cause(i), lease.MoveCause{}
-		if before := l.Before(i); before != rebalance.Nobody {
-			was = pending[lease.Give{Shard: name, To: l.Seats[before].Incarnation}]
-		}
-		if why.Why == 0 || layout.Outlasts(was.Why, why.Why) {
-			why = was
-		}
-		if why.Why != 0 {
-			why.Shards = []string{name}
-		}
-		return why
-	}
+	return causes, givers
 }
 
 // madeFrom returns the seats that count as inputs of the plan: those of workers that leave only if one of

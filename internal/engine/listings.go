@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -26,7 +27,7 @@ import (
 func (e *Engine) keepReading() {
 	t, r := &e.turn, &e.reads
 	if e.audits() {
-		e.sweep.keep(t, e.watch.plan, &r.rows)
+		e.sweep.keep(t, &e.watch, &r.rows)
 	}
 	if r.targets.due(t) {
 		r.targets.send(t, lease.Query{Kind: lease.KindTarget})
@@ -173,7 +174,9 @@ func (e *Engine) sawSeats(in Listed) {
 		e.shards.tendAll(t)
 	}
 	e.peers.noteLag(t, &e.watch.plan)
-	e.shards.look(t, e.watch.looks, e.seat.me)
+	looks := slices.DeleteFunc(slices.Clone(e.watch.looks), func(shard string) bool { return shard == protocol.LookAll })
+	e.sweep.look = e.sweep.look || len(looks) < len(e.watch.looks) && e.audits()
+	e.shards.look(t, looks, e.seat.me)
 	e.watch.looks = nil
 	if e.watching() { // the others leave the report to those that list the seats all the time
 		e.faults.unreadable(t, lease.KindSeat, in.Unreadable, !r.lax)
@@ -220,6 +223,8 @@ func (e *Engine) swept() {
 	if w.stands(audit.revision, audit.since.Add(-e.turn.cfg.TTL)) {
 		held := func(inc lease.Incarnation) bool { return inc == e.seat.me || e.peers.find(inc) != nil }
 		w.strays = e.facts.strays(&e.turn, &e.feed, held, e.declined)
+	} else {
+		e.sweep.look = e.sweep.look || audit.looking
 	}
 }
 

@@ -33,10 +33,10 @@ import (
 //
 // The first watcher removes the wish when all seats say so. A tenure that begins later raises its fences at its start.
 //
-// A target that is down for all workers must not move shards: every move costs a generation, and helps nobody. So a
-// worker that has seen the seat of another name a target raises the fences of a shard that it holds again, which changes
-// nothing, and finds out by that whether it could help. A worker whose raises fail does the same, and gives nothing up while
-// some of its raises pass: then the cause is the shard, which would fail under any worker, or was a moment of the target.
+// A target that is down for all workers must not move shards: every move costs a generation, and helps nobody. So if
+// the seat of another worker names a target, this worker raises again the fences of a shard that it holds. That changes
+// nothing, and shows whether it could help. A worker whose raises fail does the same, and gives nothing up while some
+// of its raises pass: then the cause is the shard, which would fail under any worker, or was a moment of the target.
 //
 // Called by shard.start for the kind of a start; by the spines: raised and unraised with what the shell reports, obey and
 // keep in each step, says before each heartbeat; by a shard of a worker before it is claimed: from.
@@ -62,8 +62,8 @@ const (
 	RaiseBeside               // while the handler runs, except targets that are raised before in any case
 )
 
-// How long raises may fail before a worker gives a tenure up: the others may need a heartbeat interval to see that,
-// another to find out whether their own raises pass, and this worker one to see what their seats say then.
+// How long raises may fail before a worker gives a tenure up: the others may need a heartbeat interval to see that and
+// one to find out whether their own raises pass, this worker needs one to see their seats, and one is to spare.
 func raisePatience(t *turn) time.Duration { return t.cfg.TTL + t.beat }
 
 var errUnraised = errors.New("the fences of these shards are not raised yet: the raises have not returned, or wait for their turn")

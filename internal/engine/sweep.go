@@ -15,6 +15,10 @@ import (
 // Called by the spine of a worker that audits (fleet.audits): keep in each step, saw with each page, over after the last
 // one. facts.strays finds out what the rows show.
 //
+// After a command that has changed many rows (protocol.LookAll) an audit is due at once, in a large fleet as soon as the plan
+// has stood for a lease time, and its pages do not lag behind. If the plan changes meanwhile, so that the audit shows nothing
+// (watch.stands), another one follows.
+//
 // Nothing is written here.
 //
 // Invariant: no plan is made from the rows of a sweep: its pages were read at different times, and may lag behind.
@@ -55,37 +59,40 @@ type sweep struct {
 	after    string  // the name of the last row so far
 	found    Listed  // all rows so far
 	next     Instant // when the next audit is due; Never: this worker has not begun to audit
+	look     bool    // a command has changed many rows: an audit is due now
+	looking  bool    // this audit is for such a command
 }
 
 // keep makes a listing of the rows wanted when an audit is due. In a large fleet it lists them itself. The time until the
 // next audit begins when the worker begins to audit, and in a small fleet again with any listing of the rows.
-func (w *sweep) keep(t *turn, plan lease.Plan, rows *read) {
+func (w *sweep) keep(t *turn, of *watch, rows *read) {
 	if t.large && w.on { // the next audit begins when this one has ended
 		w.list(t)
 		return
 	}
-	due := t.now.Mono >= w.next
+	due := t.now.Mono >= w.next || w.look && (!t.large || of.settled(t))
 	if due || w.next == Never || !t.large && rows.wanted {
 		w.next = t.now.Mono.Add(t.jitter(t.cfg.Audit))
 	}
 	t.at(w.next)
 	if !t.large {
-		rows.wanted = rows.wanted || due
+		rows.wanted, w.look = rows.wanted || due, w.look && !due
 	} else if due {
-		w.begin(t, plan)
+		w.begin(t, of.plan)
 	}
 }
 
 // begin starts an audit under the plan. Its first page is due after the rest of the audit before.
 func (w *sweep) begin(t *turn, plan lease.Plan) {
 	w.on, w.since, w.begun, w.revision, w.rest = true, t.now.Mono, t.step, plan.Revision, auditRest(plan.Shards)
+	w.look, w.looking = false, w.look
 	w.list(t)
 }
 
 // list lists the next page when it is due.
 func (w *sweep) list(t *turn) {
 	if w.page.wake(t, 0); w.page.due(t) {
-		w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: true, After: w.after, Limit: auditPage})
+		w.page.send(t, lease.Query{Kind: lease.KindLease, Eventually: !w.looking, After: w.after, Limit: auditPage})
 	}
 }
 
@@ -104,7 +111,7 @@ func (w *sweep) saw(t *turn, in Listed) bool {
 
 // over returns the sweep of a worker that does not audit at present. The next one begins after the rest.
 func (w *sweep) over() sweep {
-	next := sweep{page: w.page.again(), next: w.next}
+	next := sweep{page: w.page.again(), next: w.next, look: w.look}
 	next.page.next = w.page.next
 	return next
 }

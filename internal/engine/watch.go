@@ -149,6 +149,11 @@ func (w *watch) stands(revision int64, since Instant) bool {
 	return !w.plan.Open && w.plan.Revision == revision && w.waits == 0 && w.since <= since
 }
 
+// settled reports whether the plan has stood for a lease time, so that an audit that begins now can show something: see stands.
+func (w *watch) settled(t *turn) bool {
+	return !w.plan.Open && w.waits == 0 && !t.before(w.since.Add(t.cfg.TTL))
+}
+
 // older reports whether the plan seems to come before the known one. One that somebody has written by hand may seem so: see
 // saw. A missing plan is not older.
 func (w *watch) older(plan lease.Plan) bool {

@@ -14,24 +14,35 @@ func (l *Layout) Cause(i int) lease.MoveCause {
 	case from == rebalance.Nobody, to == rebalance.Nobody, to == from:
 		return lease.MoveCause{}
 	case l.in.Seats[from].Leaving:
-		return lease.MoveCause{Why: rebalance.Leaving}
+		return l.Cleared(from)
 	case obeyed && wish.To == l.in.Seats[to].Name:
 		return causedBy(wish)
 	case l.View.Shards[i].Owner != from: // New has taken it from the worker that declines it
 		return lease.MoveCause{Why: rebalance.Returned}
 	}
-	if wish, drained := l.in.wish(lease.WishDrain, l.in.Seats[from].Name); drained {
-		return causedBy(wish)
+	if cause := l.Cleared(from); cause.Why != 0 {
+		return cause
 	}
 	return lease.MoveCause{Why: rebalance.Balance}
+}
+
+// Cleared returns why the plan takes all shards from a worker; zero: it does not.
+func (l *Layout) Cleared(at int) lease.MoveCause {
+	if l.in.Seats[at].Leaving {
+		return lease.MoveCause{Why: rebalance.Leaving}
+	}
+	if wish, drained := l.in.wish(lease.WishDrain, l.in.Seats[at].Name); drained {
+		return causedBy(wish)
+	}
+	return lease.MoveCause{}
 }
 
 // Before returns the worker to which the plan before has assigned a shard, or Nobody. Unlike the owner in View, it may
 // decline the shard.
 func (l *Layout) Before(i int) int { return l.before[i] }
 
-// Outlasts reports whether a cause of the plan before counts on if the shard has not moved yet, and the next plan sends it
-// to another worker for the cause next: it still moves because its owner leaves, or is drained.
+// Outlasts reports whether a cause of the plan before counts on if its owner still leaves or is drained, the shard has not moved
+// yet, and the next plan sends it to another worker for the cause next.
 func Outlasts(before, next rebalance.Why) bool {
 	holds := before == rebalance.Leaving || before == rebalance.Drained
 	return holds && (next == rebalance.Balance || next == rebalance.Returned)

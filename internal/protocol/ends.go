@@ -37,11 +37,16 @@ func Ended(w lease.Write, reply lease.Record, err error) (lease.Reason, bool) {
 		return "", false
 	}
 	now, _ := refused.Now.(lease.Row)
-	mine := next.Last
+	return next.Last.Reason, remembers(now, next.Last)
+}
+
+// remembers reports whether a row shows that a write with the change of hands mine was stored: it is the last one, or in the
+// history, which has no write ids.
+func remembers(now lease.Row, mine lease.Transfer) bool {
 	if now.Last.Generation == mine.Generation { // the workers of another write may have the same names
-		return mine.Reason, now.Last.WriteID == mine.WriteID
+		return now.Last.WriteID == mine.WriteID
 	}
-	return mine.Reason, slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
+	return slices.ContainsFunc(now.History(), func(t lease.Transfer) bool {
 		return t.Generation == mine.Generation && t.Reason == mine.Reason && t.From == mine.From && t.By == mine.By &&
 			t.Mode == mine.Mode && t.Did == mine.Did
 	})

@@ -13,7 +13,7 @@ import (
 // Enter adds an act of an operator to the journal of a group. A reason that is too long, or has control characters, is
 // stored without them, because the act has happened already.
 func Enter(group string, a lease.Act, s Stamp) (lease.Write, error) {
-	a.Group, a.At, a.WriteID = group, wall(s.At), s.ID
+	a.Group, a.At, a.WriteID, a.Until = group, wall(s.At), s.ID, wall(a.Until)
 	for _, text := range []*string{&a.Subject, &a.To, &a.By, &a.Why} {
 		*text = attr.Shortened(strings.Map(func(r rune) rune {
 			if unicode.IsControl(r) {

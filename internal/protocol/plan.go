@@ -121,6 +121,10 @@ func DropTarget(t lease.Target, revision int64) (lease.Write, error) {
 // command has changed that row. Plans ignore the wish.
 const WishLook lease.WishKind = "look"
 
+// LookAll is the subject of a wish of the kind WishLook after a command that has changed many rows: workers list all rows. A
+// version that does not know it reads the row of a shard with that name, and finds the change at its next audit.
+const LookAll = "*"
+
 // SetWishes replaces the wishes of a group. w has the wishes as they were read; without a write
 // id there are none yet.
 func SetWishes(w lease.Wishes, list []lease.Wish, s Stamp) (lease.Write, error) {

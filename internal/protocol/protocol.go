@@ -414,7 +414,8 @@ func Conclude(r lease.Row, c Command, s Stamp) (lease.Write, error) {
 // Rewind moves the position of a shard, in either direction, and takes the shard from its owner if it has one; the
 // next holder starts there. A zero mark rewinds to the very beginning. A finished shard is no longer finished
 // afterwards, and this is the only way to process it again. Its children do not wait for it. A
-// quarantined shard stays quarantined. A lease whose holder has a lock delay is released first: that leaves the delay.
+// quarantined shard stays quarantined. Rewind refuses a lease whose holder has a lock delay: release it first, which
+// leaves the delay.
 //
 // The position gets the generation that begins, because none ever moves back within a generation. The write of the
 // owner that the store accepts first refuses the other one.

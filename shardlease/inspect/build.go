@@ -36,7 +36,7 @@ func (r *reading) snapshot() *Snapshot {
 	b := builder{reading: r, now: r.options.now(), backoff: backoffOf(r.seats, r.options.MaxBackoff)}
 	s := &Snapshot{
 		Group: r.group, At: b.now, RowsAt: r.rowsAt, Plan: r.plan, Wishes: r.wishes, Targets: r.targets, Unreadable: r.unreadable(),
-		Restored: r.restored != "", RestoredWhy: r.restored, Unverified: r.unsure, Ends: r.ends, Uncounted: r.uncounted, Partial: r.partial, Cost: r.cost,
+		Restored: r.restored != "", RestoredWhy: r.restored, Unverified: r.unsure, Ends: r.ends, endsFrom: r.endsFrom, Uncounted: r.uncounted, Partial: r.partial, Cost: r.cost,
 		maxBackoff: r.options.MaxBackoff, quiet: r.options.Quiet,
 	}
 	switch {

@@ -41,6 +41,7 @@ type reading struct {
 
 	ends      []lease.Ends
 	endsAt    time.Time // when they were read
+	endsFrom  time.Time // the first hour that was asked for
 	uncounted error     // why some or all of them could not be
 }
 
@@ -134,8 +135,8 @@ func (r *reading) readEnds() error {
 		r.uncounted = errors.New("they were not asked for")
 		return nil
 	}
-	first := protocol.HourOf(now.Add(-span))
-	q := lease.Query{Group: r.group, Kind: lease.KindEnds, Eventually: true, After: lease.Ends{Hour: first.Add(-time.Hour)}.Key().Name}
+	r.endsFrom = protocol.HourOf(now.Add(-span))
+	q := lease.Query{Group: r.group, Kind: lease.KindEnds, Eventually: true, After: lease.Ends{Hour: r.endsFrom.Add(-time.Hour)}.Key().Name}
 	var bad []Unreadable
 	err := r.list(q, &bad, func(record lease.Record, _ int) {
 		if of, ok := record.(lease.Ends); ok {

@@ -46,6 +46,7 @@ type Snapshot struct {
 	Cost    Cost // what this look has read
 
 	maxBackoff, quiet time.Duration          // as in Options
+	endsFrom          time.Time              // the first hour that Ends would have
 	ended             map[lease.Reason]int64 // how many tenures have ended since the first look of an Observer; nil: unknown
 }
 

@@ -30,6 +30,7 @@ type table struct {
 	wishes  []lease.Wish
 	targets []lease.Target
 	bad     []lease.Key
+	owner   string
 	verify  error
 	lists   map[lease.Kind]int
 	gets    int
@@ -211,7 +212,7 @@ func (of *table) List(_ context.Context, q lease.Query) iter.Seq2[lease.Record, 
 			return
 		}
 		for _, k := range of.bad {
-			if k.Kind.Listed() == q.Kind && !yield(nil, &lease.MalformedError{Key: k, Cause: checkpoint.ErrInvalid}) {
+			if k.Kind.Listed() == q.Kind && !yield(nil, &lease.MalformedError{Key: k, Cause: checkpoint.ErrInvalid, Owner: of.owner}) {
 				return
 			}
 		}

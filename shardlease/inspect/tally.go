@@ -45,8 +45,12 @@ func ends() []lease.Reason {
 }
 
 // seenEnds are the ends since the first look that could read their counts.
+//
+// Invariant: it has only hours that a look reads. An hour before these is forgotten, and counts no more, so that a clock that is
+// set back counts nothing twice.
 type seenEnds struct {
 	hours map[time.Time]map[lease.Reason]int64 // the highest counts that were seen; nil: none were read yet
+	first time.Time                            // the first hour that counts
 	since map[lease.Reason]int64
 }
 
@@ -60,7 +64,14 @@ func (e *seenEnds) see(s *Snapshot) map[lease.Reason]int64 {
 	if first {
 		e.hours, e.since = map[time.Time]map[lease.Reason]int64{}, map[lease.Reason]int64{}
 	}
+	if len(s.Ends) > 0 && s.endsFrom.After(e.first) { // a clock that is far ahead reads nothing
+		e.first = s.endsFrom
+		maps.DeleteFunc(e.hours, func(hour time.Time, _ map[lease.Reason]int64) bool { return hour.Before(e.first) })
+	}
 	for _, now := range s.Ends {
+		if now.Hour.Before(e.first) {
+			continue
+		}
 		seen := e.hours[now.Hour]
 		if seen == nil {
 			seen = map[lease.Reason]int64{}

@@ -126,6 +126,49 @@ func TestFiguresCountEnds(t *testing.T) {
 	}
 }
 
+// TestWatchForgetsOldHours: an Observer that watches for months remembers only the hours that its looks read. An hour that comes
+// back, because the clock was set back or because a look reads further back, is not counted again; neither does a clock that is
+// ahead for one look stop the counting.
+func TestWatchForgetsOldHours(t *testing.T) {
+	of, o := settled(t), inspect.Observer{}
+	look := func(span time.Duration) (n float64) {
+		t.Helper()
+		s, err := inspect.Look(t.Context(), of, group, inspect.Options{Now: of.clock, Ends: span})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.See(s)
+		for _, f := range inspect.Figures(group, s) {
+			if f.Total {
+				n += f.Value
+			}
+		}
+		return n
+	}
+	look(0)
+	const hours = 24 * 60
+	for range hours {
+		of.pass(time.Hour)
+		of.ended(0, lease.ReasonReleased, 1)
+		if look(0); o.EndsHours() > 25 {
+			t.Fatalf("%d hours are remembered", o.EndsHours())
+		}
+	}
+	for _, by := range []struct{ clock, span time.Duration }{
+		{0, 0}, {0, 90 * 24 * time.Hour}, {30 * 24 * time.Hour, 0}, {0, 0}, {-10 * time.Hour, 0}, {0, 0},
+	} {
+		of.pass(by.clock)
+		if n := look(by.span); n != hours {
+			t.Errorf("by a clock that is %v ahead, %v ends are counted as far back as %v, and there were %d", by.clock, n, by.span, hours)
+		}
+		of.pass(-by.clock)
+	}
+	of.ended(0, lease.ReasonReleased, 1)
+	if n := look(0); n != hours+1 {
+		t.Errorf("%v ends are counted in the end", n)
+	}
+}
+
 func snapshotOf(of *table, o *inspect.Observer) *inspect.Snapshot {
 	s := of.look()
 	o.See(s)

@@ -29,8 +29,8 @@ const (
 	CodeUnclaimed Code = "unclaimed"
 	// CodeNoRoom: the plan has no worker with room for some shards. An error while one of them has no owner.
 	CodeNoRoom Code = "no-room"
-	// CodeUnwellWorker: a worker reports that its handlers fail whatever the shard, that its reads of
-	// the table fail, or that its source does not answer. An error while all workers are unwell.
+	// CodeUnwellWorker: a worker reports that its handlers fail whatever the shard, that its reads of the table fail,
+	// that it cannot raise a fence, or that its source does not answer. An error while all workers are unwell.
 	CodeUnwellWorker Code = "unwell-worker"
 	// CodeStuckHandoff: a move stands for longer than its terms allow: twice the drain time (at least a
 	// heartbeat interval), a heartbeat interval, and 2 s. A move whose terms say "wait" is never stuck.
@@ -107,15 +107,17 @@ func Codes() []Code {
 type Warning struct {
 	Code    Code
 	Level   slog.Level // slog.LevelInfo, slog.LevelWarn or slog.LevelError
-	Subject string     // the name of a shard or of a worker; empty: the whole group
+	Subject string     // the name of a shard or of a worker; empty: the whole group, or several
 	Text    string     // one sentence
 	Do      string     // what to do, in one sentence
+	// Subjects are the names of all that a warning is about whose text does not name all. If there are any, Subject is empty.
+	Subjects []string
 }
 
 // Warnings returns what is wrong with the group, the worst first, and then in the order of Codes and
 // of subjects. A snapshot of LookAt has no warnings that need all shards. A group of sessions has only
-// the warnings restored, orphaned, quarantined, failing, no-progress, silent, hangs, unreadable and clock-skew, and
-// plan-stale while workers follow a plan that is gone.
+// the warnings restored, orphaned, quarantined, failing, no-progress, silent, hangs, unreadable and clock-skew, wish
+// while a raise stands, and plan-stale while workers follow a plan that is gone.
 func (s *Snapshot) Warnings() []Warning {
 	f := s.findings()
 	f.table()
@@ -143,6 +145,7 @@ func (f *findings) fleet() {
 	for i := range f.Shards {
 		f.shard(&f.Shards[i])
 	}
+	f.unlisted()
 	for i := range f.Workers {
 		f.worker(f.by[f.Workers[i].Seat.Incarnation])
 	}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -104,7 +105,11 @@ func (f *findings) table() {
 	}
 	for _, u := range f.Unreadable {
 		isRow := u.Key.Kind == lease.KindLease
-		f.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v.", u.Cause), f.unreadableHelp(u.Key))
+		held := ""
+		if malformed, _ := errors.AsType[*lease.MalformedError](u.Cause); malformed != nil && malformed.Owner != "" {
+			held = fmt.Sprintf(". Its %s is %q", f.noun(), malformed.Owner)
+		}
+		f.warn(CodeUnreadable, level(isRow), u.Key.Name, fmt.Sprintf("a record of the table cannot be read: %v%s.", u.Cause, held), f.unreadableHelp(u.Key))
 	}
 	if f.Unverified != nil {
 		f.warn(CodeUnreadable, slog.LevelWarn, "", fmt.Sprintf("the store cannot tell whether the table was restored: %v.", f.Unverified),

@@ -21,8 +21,6 @@ func (f *findings) shard(s *Shard) {
 		f.unclaimed(s)
 	case Blocked:
 		f.circular(s)
-	case Unlisted:
-		f.unlisted(s)
 	case Quarantined:
 		f.quarantined(s)
 	case Held, Moving:
@@ -82,9 +80,24 @@ func (f *findings) orphaned(s *Shard) {
 	f.warn(CodeOrphaned, level, s.Name, fmt.Sprintf("its owner %q has no seat any more, and no worker has claimed the shard%s.", s.Owner.Name, lasting(s.Since)), do)
 }
 
-// unlisted reports a shard that was given up because the source lacks it. No bound applies: nobody processes it until a
-// source lists it again.
-func (f *findings) unlisted(s *Shard) {
+// unlisted reports the shards that were given up because the source lacks them, with one warning: a source that is cut
+// short lacks many. No bound applies: nobody processes them until a source lists them again.
+func (f *findings) unlisted() {
+	var s *Shard
+	var names []string
+	for i := range f.Shards {
+		if of := &f.Shards[i]; of.State == Unlisted {
+			s, names = of, append(names, of.Name)
+		}
+	}
+	if len(names) > 1 {
+		f.warn(CodeUnlisted, slog.LevelWarn, "", fmt.Sprintf("the source no longer lists %d shards, which are not finished, and no worker processes them: %s.", len(names), named(names)),
+			"If the source is wrong, repair it: workers then claim the shards. If nothing is left to read in one of them, `shardlease remove SHARD --why \"…\"`.")
+		f.found[len(f.found)-1].Subjects = names
+	}
+	if len(names) != 1 {
+		return
+	}
 	f.warn(CodeUnlisted, slog.LevelWarn, s.Name, fmt.Sprintf("the source no longer lists the shard, which is not finished, and no worker has processed it%s.", cmp.Or(lasting(s.Since), " since")),
 		fmt.Sprintf("If the source is wrong, repair it: a worker then claims the shard. If nothing is left to read, `shardlease remove %s --why \"…\"`.", quoted(s.Name)))
 }
@@ -186,8 +199,8 @@ func (f *findings) quarantined(s *Shard) {
 }
 
 // whoSetAside says in a text who quarantined a shard or lease, and reports whether an operator did. The arguments shard and worker
-// are the words for the shard or lease and for its holders. The last change of hands may be a later one that leaves the shard
-// quarantined: an adoption, or a rewind, which also ends the count of failed attempts.
+// are the words for the shard or lease and for its holders. A later change of hands may leave the shard quarantined: an
+// adoption, or a rewind, which also ends the count of failed attempts.
 func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
 	past := append([]lease.Transfer{s.Row.Last}, s.Row.History()...)
 	at := slices.IndexFunc(past, func(t lease.Transfer) bool { return t.Reason != lease.ReasonAdopted && t.Did != "rewound" })
@@ -197,6 +210,8 @@ func whoSetAside(s *Shard, shard, worker string) (text string, byHand bool) {
 	t := past[at]
 	byHand = t.Reason == lease.ReasonForced
 	switch {
+	case t.Did == "repaired": // which leaves a quarantine, or makes one
+		text = fmt.Sprintf("operator %q has repaired the row of the %s, which is set aside", t.By, shard)
 	case byHand:
 		text = fmt.Sprintf("operator %q has set the %s aside", t.By, shard)
 	case s.Attempts > 0:

@@ -348,6 +348,9 @@ func TestAuthorOfAQuarantine(t *testing.T) {
 			command(of, lease.ReasonFailed, "quarantined", "a", "")
 			command(of, lease.ReasonForced, "rewound", "bob", "again")
 		}, `worker "a" has set the shard aside: `},
+		"an operator who has repaired the row": {func(of *table) {
+			command(of, lease.ReasonForced, "repaired", "bob", "half a row")
+		}, `operator "bob" has repaired the row of the shard, which is set aside (half a row): `},
 		"nobody knows": {func(of *table) {
 			command(of, lease.ReasonAdopted, "adopted", "bob", "")
 			of.rows["shard-0"].Past = ""
@@ -655,6 +658,39 @@ func TestNumbersAtTheirEnd(t *testing.T) {
 		of.plan.Unplaced, of.plan.Shards, of.plan.Examples = unplaced, 4, []string{"shard-0"}
 		if all := warned(of.look(), inspect.CodeNoRoom); len(all) != 1 || !strings.Contains(all[0].Text, want) {
 			t.Errorf("%d shards without room: %v", unplaced, all)
+		}
+	}
+}
+
+// TestUnlistedShardsInOneWarning: a source that is cut short makes one warning, with the number of shards and ten names. It is
+// about each of the shards.
+func TestUnlistedShardsInOneWarning(t *testing.T) {
+	of := settled(t)
+	var names []string
+	for i := range 12 {
+		name := fmt.Sprintf("gone-%02d", i)
+		names = append(names, name)
+		of.begin(of.row(name), lease.ReasonUnlisted, "", "a")
+	}
+	all := warned(of.look(), inspect.CodeUnlisted)
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	w := all[0]
+	if !strings.Contains(w.Text, "no longer lists 12 shards") || !strings.Contains(w.Text, ": gone-00, gone-01") || !strings.Contains(w.Text, "gone-09 and 2 more.") ||
+		w.Subject != "" || !slices.Equal(w.Subjects, names) || w.Level != warning || !strings.Contains(w.Do, "shardlease remove SHARD") {
+		t.Errorf("%+v", w)
+	}
+}
+
+// TestUnreadableRowNamesItsOwner: the warning of a row that cannot be read names the owner, if its name can be read.
+func TestUnreadableRowNamesItsOwner(t *testing.T) {
+	for _, owner := range []string{"host-1", ""} {
+		of := settled(t)
+		of.bad, of.owner = []lease.Key{key(lease.KindLease, "shard-0")}, owner
+		all := warned(of.look(), inspect.CodeUnreadable)
+		if len(all) != 1 || strings.Contains(all[0].Text, `Its worker is "host-1".`) != (owner != "") {
+			t.Errorf("%q: %v", owner, all)
 		}
 	}
 }

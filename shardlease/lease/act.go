@@ -22,8 +22,9 @@ type Act struct {
 	To         string // the name of the worker or session to which a shard moves
 	By         string // the operator
 	Why        string
-	Generation int64 // the generation that the act began; 0: none, or several
-	Rows       int64 // how many lease rows an act has changed that is not about one shard
+	Generation int64     // the generation that the act began, or that the operator of a move has seen; 0: none, or several
+	Rows       int64     // how many lease rows an act has changed that is not about one shard
+	Until      time.Time // when the wish or the reservation that the act made ends, in whole milliseconds; zero: it made none, or no end is set
 }
 
 // actAge is how long an entry is kept before a store may delete it.
@@ -63,6 +64,9 @@ func (a Act) Validate() error {
 	if at := a.At.UTC(); at.Year() < 2000 || at.Year() > 9999 || at.Nanosecond()%int(time.Millisecond) != 0 {
 		errs = append(errs, invalid("time", "must be in whole milliseconds, and after 2000"))
 	}
+	if a.Until.Nanosecond()%int(time.Millisecond) != 0 {
+		errs = append(errs, invalid("until", "must be in whole milliseconds"))
+	}
 	if a.Generation < 0 || a.Rows < 0 {
 		errs = append(errs, invalid("number", "must not be negative"))
 	}
@@ -77,6 +81,7 @@ func (a Act) encode(put func(string, any)) {
 	put(attr.Why, a.Why)
 	put(attr.Generation, a.Generation)
 	put(attr.Shards, a.Rows)
+	put(attr.Until, millis(a.Until))
 	put(attr.Expires, a.At.Add(actAge).Unix())
 }
 
@@ -84,6 +89,7 @@ func (in *reader) act(key Key) Act {
 	a := Act{
 		Group: key.Group, WriteID: WriteID(in.text(attr.WriteID)), Did: in.text(attr.Act), Subject: in.text(attr.Subject), To: in.text(attr.To),
 		By: in.text(attr.By), Why: in.text(attr.Why), Generation: in.number(attr.Generation), Rows: in.number(attr.Shards),
+		Until: in.time(attr.Until),
 	}
 	text, _, _ := strings.Cut(key.Name, " ")
 	if a.At, _ = time.Parse(actTime, text); a.Key() != key {
@@ -101,6 +107,9 @@ func (a Act) String() string {
 		words = append(words, fmt.Sprintf("to %q", a.To))
 	}
 	words = append(words, fmt.Sprintf("by %q", a.By))
+	if !a.Until.IsZero() {
+		words = append(words, "until "+a.Until.Format(time.RFC3339))
+	}
 	if a.Why != "" {
 		words = append(words, "("+a.Why+")")
 	}

@@ -21,11 +21,11 @@ type MoveCause struct {
 	Shards []string      // of the causes of a [Target]: the shards that move, sorted; of a single shard: empty
 }
 
-// maxCauses is how many different causes one page has. A page leaves out those beyond.
+// maxCauses is how many different causes one page has. If there are more, the rarest lose their notes.
 const maxCauses = 'z' - 'a' + 1
 
-// maxCauseNote leaves room for the cause in the note of a transfer.
-const maxCauseNote = MaxNote - attr.PackedWhy
+// maxCauseNote is how many bytes of the note of a wish go along with a move: as many as the history of a row keeps.
+const maxCauseNote = attr.MaxPastNote
 
 // letters are the causes as records store them, one letter each.
 var letters = [...]byte{
@@ -51,9 +51,9 @@ func steered(why rebalance.Why) bool {
 	return why == rebalance.Drained || why == rebalance.Pinned || why == rebalance.Ordered
 }
 
-// noted returns the cause with a note of at most the length that a record has.
+// noted returns the cause with a note of at most the length that a page has.
 func (c MoveCause) noted() MoveCause {
-	c.Note = attr.Shortened(c.Note, maxCauseNote)
+	c.Note = attr.Abridged(c.Note, maxCauseNote)
 	return c
 }
 
@@ -122,7 +122,23 @@ func (t Target) ownCauses(all []MoveCause) []MoveCause {
 		}
 	})
 	slices.SortFunc(own.Causes, MoveCause.compare)
-	return own.Causes[:min(len(own.Causes), maxCauses)]
+	if len(own.Causes) > maxCauses {
+		own = own.folded()
+	}
+	return own.Causes
+}
+
+// folded returns the target without the notes of the causes that have the fewest shards: then all have letters.
+func (t Target) folded() (less Target) {
+	slices.SortStableFunc(t.Causes, func(a, b MoveCause) int { return cmp.Compare(len(b.Shards), len(a.Shards)) })
+	for i, c := range t.Causes {
+		if i >= maxCauses-(len(letters)-1) {
+			c.Note = ""
+		}
+		less.Because(c)
+	}
+	slices.SortFunc(less.Causes, MoveCause.compare)
+	return less
 }
 
 func (t Target) validateCauses() error {

@@ -1,7 +1,6 @@
 package lease_test
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -116,8 +115,7 @@ func TestCausesOfAnotherBuild(t *testing.T) {
 	}
 }
 
-// TestCausesThatCannotBeStored: no shard has two causes. A target with more causes than a page has room for is stored without
-// those beyond.
+// TestCausesThatCannotBeStored: no shard has two causes, and all that a cause says can be stored.
 func TestCausesThatCannotBeStored(t *testing.T) {
 	for name, causes := range map[string][]lease.MoveCause{
 		"no cause":           {{Shards: []string{"s-000"}}},
@@ -127,7 +125,7 @@ func TestCausesThatCannotBeStored(t *testing.T) {
 		"the same shard":     {{Why: rebalance.Balance, Shards: []string{"s-000", "s-000"}}},
 		"causes out of turn": {{Why: rebalance.Drained, Shards: []string{"s-000"}}, {Why: rebalance.Balance, Shards: []string{"s-001"}}},
 		"a note with lines":  {{Why: rebalance.Drained, Note: "a\nb", Shards: []string{"s-000"}}},
-		"a long note":        {{Why: rebalance.Drained, Note: strings.Repeat("n", lease.MaxNote), Shards: []string{"s-000"}}},
+		"a long note":        {{Why: rebalance.Drained, Note: strings.Repeat("n", attr.MaxPastNote+1), Shards: []string{"s-000"}}},
 		"an unknown cause":   {{Why: 200, Shards: []string{"s-000"}}},
 	} {
 		of := newTarget(shards("s-%03d", 2, 1))
@@ -135,14 +133,6 @@ func TestCausesThatCannotBeStored(t *testing.T) {
 		if of.Validate() == nil {
 			t.Errorf("%s: %+v can be stored", name, causes)
 		}
-	}
-	of := newTarget(shards("s-%03d", 40, 1))
-	for i, a := range of.Hold {
-		of.Because(lease.MoveCause{Why: rebalance.Pinned, Note: fmt.Sprintf("by %02d: %s", i, strings.Repeat("n", lease.MaxNote)), Shards: []string{a.Shard}})
-	}
-	page := of.Split()[0]
-	if err := page.Validate(); err != nil || page.CauseOf("s-025").Why != rebalance.Pinned || page.CauseOf("s-026").Why != 0 {
-		t.Errorf("%v; %d causes are stored", err, len(page.Causes))
 	}
 }
 

@@ -132,6 +132,7 @@ type MalformedError struct {
 	Key     Key
 	WriteID WriteID // of the write that made the row what it is; empty if that cannot be read either
 	Cause   error   // usually an InvalidError that names the attribute
+	Owner   string  // of a lease row: the name of its owner; empty if nobody holds it or the name cannot be read
 }
 
 func (e *MalformedError) Error() string {

@@ -40,8 +40,9 @@ func (g Guarded) Put(generation int64, value string) (Guarded, error) {
 	return Guarded{Name: g.Name, Generation: generation, Value: value}, nil
 }
 
-// Replace is Put of a value, or, if value is nil, of the value that g has: then it only raises the generation. The worker that
-// takes a shard over raises the values of the shard, so that no lower generation overwrites them before it writes itself.
+// Replace is Put of a value, or, if value is nil, of the value that g has: then it only raises the generation. A worker
+// that takes a shard over raises the values of the shard, so that no lower generation overwrites them before the worker
+// writes.
 func (g Guarded) Replace(generation int64, value *string) (Guarded, error) {
 	if value == nil {
 		value = &g.Value

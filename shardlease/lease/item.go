@@ -165,7 +165,11 @@ func Decode(item Item) (Record, error) {
 	}
 	if in.err != nil {
 		id, _ := item[attr.WriteID].(string)
-		return nil, &MalformedError{Key: key, WriteID: WriteID(id), Cause: in.err}
+		owner := ""
+		if key.Kind == KindLease {
+			owner, _ = item[attr.Owner].(string)
+		}
+		return nil, &MalformedError{Key: key, WriteID: WriteID(id), Cause: in.err, Owner: owner}
 	}
 	return r, nil
 }

@@ -241,6 +241,14 @@ func TestMalformedItemsAreNamed(t *testing.T) {
 		malformed, ok := errors.AsType[*lease.MalformedError](err)
 		if !ok || r != nil || !errors.Is(err, lease.ErrMalformed) || !errors.Is(malformed.Cause, checkpoint.ErrInvalid) {
 			t.Errorf("%s: got %v, %v", name, r, err)
+			continue
+		}
+		owner := ""
+		if malformed.Key.Kind == lease.KindLease {
+			owner, _ = item[attr.Owner].(string)
+		}
+		if malformed.Owner != owner {
+			t.Errorf("%s: the owner is %q, want %q", name, malformed.Owner, owner)
 		}
 	}
 }

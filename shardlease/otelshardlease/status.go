@@ -32,7 +32,8 @@ type stream struct {
 	figures func() map[string]map[string]int64
 }
 
-// A gauge is a figure that is added up over the workers of one group in this process.
+// A gauge is a figure that is combined over the workers of one group in this process: the sum, the largest or the
+// smallest.
 type gauge struct {
 	inspect.Figure
 	of      func(shardlease.Status) float64

@@ -124,7 +124,7 @@ const (
 	refused                  // the condition of the write did not hold
 	queued                   // the call has sent nothing, because it had waited for too long in the store
 	cancelled                // the caller has given the call up
-	failed                   // there was no answer: of a write it is unknown whether it was stored
+	failed                   // any other error; whether a write was stored is then unknown
 	outcomes
 )
 

@@ -15,7 +15,7 @@ func journalIsInOrder(b *bench) {
 	begin := b.stamp().At
 	for i, did := range []string{"release", "drain", "lift drain"} {
 		at := protocol.Stamp{ID: b.stamp().ID, At: begin.Add(time.Duration(i) * 1500 * time.Millisecond)}
-		w, err := protocol.Enter(group, lease.Act{Did: did, Subject: "a", To: "b", By: "op", Why: "why", Generation: 7, Rows: int64(i)}, at)
+		w, err := protocol.Enter(group, lease.Act{Did: did, Subject: "a", To: "b", By: "op", Why: "why", Generation: 7, Rows: int64(i), Until: at.At.Add(time.Hour)}, at)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,12 @@ const (
 // inspectMutants break the rules by which package inspect warns of a fleet.
 func inspectMutants() []mutant {
 	return []mutant{
+		{"shards that the source lacks make one warning", "shardlease/inspect.findings.unlisted",
+			swap(`len(names) > 1`, `len(names) > 12`), inInspect, "TestUnlistedShardsInOneWarning"},
+		{"the warning of a spoilt row names its owner", "shardlease/inspect.findings.table",
+			never("malformed.owner"), inInspect, "TestUnreadableRowNamesItsOwner"},
+		{"a spoilt row names its owner", "shardlease/lease.Decode",
+			never("=key.Kind == KindLease"), inLease, "TestMalformedItemsAreNamed"},
 		{"each rest of a shard counts by itself", "shardlease/inspect.Observer.seeShard",
 			swap(`key.claimed, key.generation = claimed, of.Row.Generation`, `key.claimed = claimed`), inInspect, "TestEachRestCountsByItself"},
 		{"a told age may be wrong by a minute", "shardlease/inspect.Age.over",
@@ -50,7 +56,7 @@ func inspectMutants() []mutant {
 			swap(`cmp.Or(seat.Backoff, lease.DefaultBackoff)`, `cmp.Or(seat.Backoff, 0)`), inInspect, "TestStates|TestRestsAreNoWarning"},
 		{"unwell workers may wait before they claim", "shardlease/inspect.findings.unclaimed",
 			never("=unwell"), inInspect, "TestExcuses"},
-		{"a shard that the source lacks is a warning", "shardlease/inspect.findings.shard",
+		{"a shard that the source lacks is a warning", "shardlease/inspect.findings.fleet",
 			cut("f.unlisted"), inInspect, "TestNoShardWaitsUnseen|TestWarningsByOwnClock"},
 		{"a shard that rests for too long is a warning", "shardlease/inspect.findings.shard",
 			swap(`f.unclaimed(s)`, `if s.State == Free { f.unclaimed(s) }`), inInspect, "TestNoShardWaitsUnseen"},
@@ -78,6 +84,8 @@ func inspectMutants() []mutant {
 			without("adopted"), inInspect, "TestAuthorOfAQuarantine"},
 		{"who rewinds a row has not set it aside", "shardlease/inspect.whoSetAside",
 			without("rewound"), inInspect, "TestAuthorOfAQuarantine"},
+		{"who repairs a row may have found it set aside", "shardlease/inspect.whoSetAside",
+			swap(`t.Did == "repaired"`, `t.Did == ""`), inInspect, "TestAuthorOfAQuarantine"},
 		{"figures are rounded", "shardlease/inspect.seconds",
 			swap(`float64(d.Round(time.Millisecond).Milliseconds()) / 1000`, `d.Seconds()`), inInspect, "TestFigures$"},
 		{"a worker has joined when it took its seat", "shardlease/inspect.differ.workers",

@@ -62,7 +62,7 @@ func detailFields() []field[*inspect.Snapshot] {
 // warningsAbout returns the warnings about one shard or worker.
 func warningsAbout(all []inspect.Warning, subject string) (list []inspect.Warning) {
 	for _, w := range all {
-		if w.Subject == subject {
+		if w.Subject == subject || slices.Contains(w.Subjects, subject) {
 			list = append(list, w)
 		}
 	}

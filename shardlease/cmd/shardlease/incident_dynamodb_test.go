@@ -16,6 +16,7 @@ import (
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/inspect"
+	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
 // A local is real workers on a DynamoDB Local, and the terminal of an operator.
@@ -166,6 +167,9 @@ func unreadableOnDynamoDB(t *testing.T) {
 	}
 	l.types(0, "repair", "shard-0", "--yes")
 	l.checks(checkOK, allHeld)
+	if at := l.look().Tallies(); !slices.Contains(at, inspect.Tally{Reason: lease.ReasonForced, Count: 1}) {
+		l.Errorf("the repair of a held shard is not counted: %v", at)
+	}
 
 	dead := "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	seat := l.change("orders/seat", string(l.look().Workers[0].Seat.Incarnation), func(map[string]types.AttributeValue) {})

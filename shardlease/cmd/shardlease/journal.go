@@ -60,6 +60,7 @@ func actFields() []field[lease.Act] {
 		{title: "ACT", json: "act", value: func(a of) any { return a.Did }},
 		{title: "SUBJECT", json: "subject,omitempty", value: func(a of) any { return a.Subject }},
 		{title: "TO", json: "to,omitempty", value: func(a of) any { return a.To }},
+		{title: "+UNTIL", json: "until,omitempty", value: func(a of) any { return a.Until }},
 		{title: "+>GENERATION", json: "generation,omitempty", value: func(a of) any { return unlessZero(big(a.Generation)) }},
 		{title: ">ROWS", json: "rows,omitempty", value: func(a of) any { return unlessZero(a.Rows) }},
 		{title: "BY", json: "by", value: func(a of) any { return a.By }},
@@ -96,4 +97,9 @@ func (op *operator) record(ctx context.Context, by string, act lease.Act) {
 // unjournaled reports an act that was carried out and is not in the journal.
 func (op *operator) unjournaled(act lease.Act, err error) {
 	fmt.Fprintf(op.problems, "shardlease: done, but the journal may lack this %s: %s\n", clean(act.Did), clean(err.Error()))
+}
+
+// uncounted reports ended tenures that are not in the counts of the group.
+func (op *operator) uncounted(ended int64, err error) {
+	fmt.Fprintf(op.problems, "shardlease: done, but the counts of ended tenures may lack %d: %s\n", ended, clean(err.Error()))
 }

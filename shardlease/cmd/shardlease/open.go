@@ -216,5 +216,5 @@ func (op *operator) supervise(ctx context.Context, by string) (shardlease.Superv
 		return shardlease.Supervisor{}, nil, err
 	}
 	w := &witness{Store: store}
-	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by, Unjournaled: op.unjournaled}, w, nil
+	return shardlease.Supervisor{Store: w, Group: op.at.group, By: by, Unjournaled: op.unjournaled, Uncounted: op.uncounted}, w, nil
 }

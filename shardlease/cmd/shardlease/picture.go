@@ -45,8 +45,10 @@ func (p picture) with(l look) picture {
 	p.units += l.snapshot.Cost.ReadUnits
 	p.levels = levels{}
 	for _, w := range p.warnings {
-		if _, known := p.levels[w.Subject]; !known && w.Level > slog.LevelInfo { // they are sorted, the worst first
-			p.levels[w.Subject] = w.Level
+		for _, subject := range append([]string{w.Subject}, w.Subjects...) {
+			if _, known := p.levels[subject]; !known && w.Level > slog.LevelInfo { // they are sorted, the worst first
+				p.levels[subject] = w.Level
+			}
 		}
 	}
 	p.measure()

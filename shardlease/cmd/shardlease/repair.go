@@ -25,7 +25,8 @@ quarantined, or if its lease had a lock delay, it is quarantined: rewind it if n
 seat stays its worker's; one that is useless without what cannot be read is deleted, and its worker takes another.
 
 On a terminal the command shows what the record becomes, and asks for the name. Without one it needs --yes.
-If the record changes meanwhile, nothing is written, and the exit code is 4.`,
+If the record changes meanwhile, nothing is written, and the exit code is 4. Heartbeats of a seat's worker do not
+prevent its repair.`,
 		Example:           "  shardlease repair shard-7 --why \"edited by hand\"",
 		ValidArgsFunction: op.completeArgs(unreadableNames),
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
@@ -108,7 +109,7 @@ func (s shim) Verbose() bool { return testing.Verbose() }
 //	interrupt DURATION        the next command is interrupted after that time
 //	later DURATION            the clock goes on
 //	generation SHARD NAME     sets a variable to the present generation of a shard
-//	spoil lease NAME|wishes   a record of that kind cannot be read; none: all can be read again
+//	spoil lease NAME|wishes   a record of that kind cannot be read; ends: those of this hour; none: all can be read again
 //	fault reads|lost|denied|restored|none
 func TestTranscripts(t *testing.T) {
 	testscript.RunT(shim{t}, testscript.Params{
@@ -139,6 +140,8 @@ func TestTranscripts(t *testing.T) {
 				switch args[0] {
 				case "lease":
 					key = lease.Key{Group: "orders", Kind: lease.KindLease, Name: args[1]}
+				case "ends":
+					key = lease.Ends{Group: "orders", Hour: protocol.HourOf(w.clock)}.Key()
 				case "seat":
 					key = lease.Key{Group: "orders", Kind: lease.KindSeat, Name: args[1]}
 				}

@@ -277,6 +277,7 @@ func warningFields() []field[inspect.Warning] {
 		{title: "LEVEL", json: "level", value: func(w of) any { return w.Level.String() }},
 		{title: "CODE", json: "code", value: func(w of) any { return w.Code }},
 		{title: "SUBJECT", json: "subject,omitempty", value: func(w of) any { return w.Subject }},
+		{json: "subjects,omitempty", value: func(w of) any { return w.Subjects }},
 		{title: "~TEXT", json: "text", value: func(w of) any { return w.Text }},
 		{json: "do", value: func(w of) any { return w.Do }},
 	}
