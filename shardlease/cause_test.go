@@ -73,6 +73,7 @@ func withoutCauses(r lease.Record) lease.Record {
 
 // TestCauseBesideEarlierWorkers: in a fleet with workers of an earlier version, shards move as ever. A move that a new worker
 // has planned and made has its cause; any other has none, and no move has a wrong one. An earlier worker stores what it reads.
+// The handlers take a moment to wind down, in which their worker reads why.
 func TestCauseBesideEarlierWorkers(t *testing.T) {
 	for _, builds := range []map[string]bool{ // whether a worker is of an earlier version
 		{"a": false, "b": true, "c": false}, {"a": true, "b": false, "c": true}, {"a": false, "b": false, "c": false}, {"a": true, "b": true, "c": true},
@@ -84,7 +85,7 @@ func TestCauseBesideEarlierWorkers(t *testing.T) {
 				if builds[name] {
 					link = storetest.NewLink(causeless{s.store})
 				}
-				s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: mode}, nil)
+				s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: mode}, workingFor(300*time.Millisecond))
 			}
 			s.shared(beat+1500*time.Millisecond, "a", "b", "c")
 			time.Sleep(time.Minute)
