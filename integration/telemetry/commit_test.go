@@ -2,28 +2,51 @@ package telemetry
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// TestProgramOfThePage: the program of docs/metrics.md serves metrics.
+// TestProgramOfThePage: the program of docs/metrics.md serves the metrics of its worker and of the group.
 func TestProgramOfThePage(t *testing.T) {
-	err := measured(new(memstore.Store), shardlease.Static("a"), func(*shardlease.Worker) error {
-		r := httptest.NewRecorder()
-		http.DefaultServeMux.ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
-		if text := r.Body.String(); !strings.Contains(text, `shardlease_held{group="orders"`) {
-			t.Errorf("got\n%s", text)
-		}
-		return nil
-	})
+	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
+	}
+	defer at.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	store := new(memstore.Store)
+	telemetry, _, err := measured(store, shardlease.Static("a"), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { watch(ctx, telemetry, store) })
+	defer watcher.Wait()
+	defer stop()
+	for _, want := range []string{`shardlease_held{group="orders"`, `shardlease_check_status{group="orders"`} {
+		text := ""
+		for end := time.Now().Add(time.Minute); !strings.Contains(text, want) && time.Now().Before(end); wait(t.Context(), 10*time.Millisecond) {
+			r, err := http.Get("http://" + at.Addr().String() + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, _ := io.ReadAll(r.Body)
+			_ = r.Body.Close()
+			text = string(all)
+		}
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 }
 

@@ -24,11 +24,12 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// An incident is what happens to a fleet, and which alerts then fire.
+// An incident is what happens to a fleet, and which alerts then fire, and no others.
 type incident struct {
 	name   string
 	happen func(ctx context.Context, s *scene, pass func(time.Duration))
-	alerts []string // empty: none fires at any time
+	alerts []string // each may have the code of a warning, as in "ShardleaseCritical no-workers"; empty: none fires at any time
+	steady []string // some of them, which have fired without a pause for the last 20 minutes
 }
 
 var errPoison = errors.New("poison")
@@ -51,14 +52,14 @@ func incidents() []incident {
 				pass(time.Minute)
 			}
 			pass(10 * time.Minute)
-		}, nil},
+		}, nil, nil},
 		{"all workers die", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			fleet(s, pass)
 			for _, name := range []string{"a", "b", "c"} {
 				s.kill(name)
 			}
 			pass(5 * time.Minute)
-		}, []string{"ShardleaseUnowned", "ShardleaseCritical"}},
+		}, []string{"ShardleaseUnowned", "ShardleaseCritical no-workers"}, nil},
 		{"the table does not answer", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			fleet(s, pass)
 			for _, m := range s.members {
@@ -66,7 +67,7 @@ func incidents() []incident {
 			}
 			s.watcher.Cut()
 			pass(10 * time.Minute)
-		}, []string{"ShardleaseUnhealthy", "ShardleaseStoreFails", "ShardleaseUnwatched"}},
+		}, []string{"ShardleaseUnhealthy", "ShardleaseStoreFails", "ShardleaseUnwatched"}, nil},
 		{"rows cannot be written", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			s.start("a", shardlease.Config{}, process(time.Second))
 			pass(time.Minute)
@@ -78,19 +79,19 @@ func incidents() []incident {
 			})
 			pass(5 * time.Minute)
 			s.of("a").link.OnWrite(nil)
-		}, []string{"ShardleaseUnhealthy", "ShardleaseCommitsWait"}},
+		}, []string{"ShardleaseUnhealthy", "ShardleaseCommitsWait", "ShardleaseStoreFails"}, nil},
 		{"a poison record", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			for _, name := range []string{"a", "b"} {
 				s.start(name, shardlease.Config{MaxAttempts: 3}, failing("shard-3"))
 			}
 			pass(10 * time.Minute)
-		}, []string{"ShardleaseQuarantined", "ShardleaseCritical"}},
+		}, []string{"ShardleaseCritical quarantined"}, nil},
 		{"a record that fails again and again", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			for _, name := range []string{"a", "b"} {
 				s.start(name, shardlease.Config{}, failing("shard-3"))
 			}
 			pass(40 * time.Minute)
-		}, []string{"ShardleaseWarning"}},
+		}, []string{"ShardleaseWarning failing", "ShardleaseUnowned"}, []string{"ShardleaseUnowned"}},
 		{"a handler hangs", func(ctx context.Context, s *scene, pass func(time.Duration)) {
 			for _, name := range []string{"a", "b"} {
 				s.start(name, shardlease.Config{StallAfter: 30 * time.Second}, func(soft context.Context, t *shardlease.Tenure) error {
@@ -102,12 +103,12 @@ func incidents() []incident {
 				})
 			}
 			pass(10 * time.Minute)
-		}, []string{"ShardleaseHandlerHangs"}},
+		}, []string{"ShardleaseHandlerHangs", "ShardleaseUnowned", "ShardleaseCritical hangs", "ShardleaseCritical unclaimed"}, nil},
 		{"a fence is not raised", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			c := shardlease.Config{Targets: []shardlease.Target{{Name: "ledger", Raise: func(context.Context, string, int64) error { return errPoison }}}}
 			s.start("a", c, process(time.Second))
 			pass(10 * time.Minute)
-		}, []string{"ShardleaseFenceLow"}},
+		}, []string{"ShardleaseFenceLow", "ShardleaseCritical unwell-worker"}, nil},
 		{"workers die one after the other", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			fleet(s, pass)
 			for i := range 4 {
@@ -119,12 +120,19 @@ func incidents() []incident {
 			}
 			s.kill("a")
 			pass(2 * time.Minute)
-		}, []string{"ShardleaseDeaths"}},
+		}, []string{"ShardleaseDeaths"}, nil},
+		{"a worker with six shards dies", func(_ context.Context, s *scene, pass func(time.Duration)) {
+			s.start("a", shardlease.Config{}, process(time.Second))
+			pass(2 * time.Minute)
+			s.kill("a")
+			s.start("b", shardlease.Config{}, process(time.Second))
+			pass(3 * time.Minute)
+		}, []string{"ShardleaseDeaths"}, nil},
 		{"the source does not answer", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			broken := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { return nil, errPoison })
 			s.startOn("a", broken, shardlease.Config{}, process(time.Second))
 			pass(12 * time.Minute)
-		}, []string{"ShardleaseUnready"}},
+		}, []string{"ShardleaseUnready"}, nil},
 		{"a lease is held for long", func(ctx context.Context, s *scene, pass func(time.Duration)) {
 			holder, waiter := s.session("holder", "locks"), s.session("waiter", "locks")
 			if _, err := holder.Acquire(ctx, "deploy", shardlease.AcquireOptions{}); err != nil {
@@ -132,14 +140,14 @@ func incidents() []incident {
 			}
 			s.all.Go(func() { _, _ = waiter.Acquire(ctx, "deploy", shardlease.AcquireOptions{}) })
 			pass(12 * time.Minute)
-		}, []string{"ShardleaseWaits"}},
+		}, []string{"ShardleaseWaits"}, nil},
 		{"a consumer falls behind", func(_ context.Context, s *scene, pass func(time.Duration)) {
 			began := time.Now()
 			s.telemetry.Kinesis(group, func() map[string]map[string]int64 {
 				return map[string]map[string]int64{"": {"behind_max_ms": time.Since(began).Milliseconds()}}
 			})
 			pass(20 * time.Minute)
-		}, []string{"ShardleaseBehind"}},
+		}, []string{"ShardleaseBehind", "ShardleaseWarning no-workers"}, nil},
 	}
 }
 
@@ -153,12 +161,14 @@ func failing(shard string) shardlease.Handler {
 	}
 }
 
-// TestIncidents: each alert fires in an incident that a real fleet has in virtual time, and none during a rolling deploy.
+// TestIncidents: each alert fires in an incident that a real fleet has in virtual time, from the metrics of each source that the
+// alert names, and none fires during a rolling deploy.
 func TestIncidents(t *testing.T) {
 	promtool := program(t, "promtool")
 	fired := map[string]bool{}
 	for _, of := range incidents() {
-		for _, name := range of.alerts {
+		for _, alert := range of.alerts {
+			name, _, _ := strings.Cut(alert, " ")
 			fired[name] = true
 		}
 		t.Run(strings.ReplaceAll(of.name, " ", "_"), func(t *testing.T) { of.check(t, promtool) })
@@ -195,7 +205,7 @@ func (of incident) record(t *testing.T) *recording {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		ctx, stop := context.WithCancel(t.Context())
-		s.watch(ctx, inspect.WatchOptions{})
+		s.watch(ctx, group, inspect.WatchOptions{})
 		of.happen(ctx, s, func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				time.Sleep(step)
@@ -267,32 +277,66 @@ var used = func() map[string]bool {
 	return all
 }()
 
-// test returns the test for promtool: the alerts of the incident fire at its end. If it has none, no alert fires at any time.
+// test returns the test for promtool: the alerts of the incident fire at its end, and no others. If it has none, no alert fires at
+// any time. With the metrics of one source alone, those of them fire that are from it.
 func (r *recording) test(of incident) string {
 	var b strings.Builder
 	rules, err := filepath.Abs("../../docs/deploy/prometheus-rules.yaml")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: %v\ntests:\n  - interval: %v\n    input_series:\n", rules, step, step)
-	for _, key := range slices.Sorted(maps.Keys(r.samples)) {
-		fmt.Fprintf(&b, "      - series: '%s'\n        values: '%s'\n", key, strings.Join(r.samples[key], " "))
-	}
-	b.WriteString("    alert_rule_test:\n")
-	for _, a := range board.Alerts() {
-		if len(of.alerts) == 0 {
-			for at := time.Minute; at < time.Duration(r.steps)*step; at += time.Minute {
-				fmt.Fprintf(&b, "      - {eval_time: %v, alertname: %s, exp_alerts: []}\n", at, a.Name)
+	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: %v\ntests:\n", rules, step)
+	for _, only := range []string{"", board.Workers, board.Watcher, board.Kinesis} {
+		fmt.Fprintf(&b, "  - name: %s\n    interval: %v\n    input_series:\n", only, step)
+		for _, key := range slices.Sorted(maps.Keys(r.samples)) {
+			name, _, _ := strings.Cut(key, "{")
+			if only == "" || only == board.SourceOf(name) {
+				fmt.Fprintf(&b, "      - series: '%s'\n        values: '%s'\n", key, strings.Join(r.samples[key], " "))
 			}
 		}
-		if slices.Contains(of.alerts, a.Name) {
-			of := group
-			if a.Name == "ShardleaseWaits" {
-				of = "locks"
+		b.WriteString("    alert_rule_test:\n")
+		for _, a := range board.Alerts() {
+			expected := ""
+			if only == "" || slices.Contains(a.From(), only) {
+				expected = of.expected(a)
 			}
-			fmt.Fprintf(&b, "      - eval_time: %v\n        alertname: %s\n        exp_alerts:\n          - exp_labels: {severity: %s, group: %s}\n            exp_annotations: {summary: '%s', runbook: '%s'}\n",
-				time.Duration(r.steps-1)*step, a.Name, a.Severity, of, strings.ReplaceAll(a.Text, "{{ $labels.group }}", of), board.Docs+a.Runbook)
+			for at := r.from(of, a); at < time.Duration(r.steps)*step; at += step {
+				fmt.Fprintf(&b, "      - {eval_time: %v, alertname: %s, exp_alerts: [%s]}\n", at, a.Name, expected)
+			}
 		}
 	}
 	return b.String()
+}
+
+// from returns from when on an alert should be as it is at the end.
+func (r *recording) from(of incident, a board.Alert) time.Duration {
+	end := time.Duration(r.steps-1) * step
+	switch {
+	case len(of.alerts) == 0:
+		return time.Minute
+	case slices.Contains(of.steady, a.Name):
+		return end - 20*time.Minute
+	}
+	return end
+}
+
+// expected returns an alert as it fires in the incident.
+func (of incident) expected(a board.Alert) string {
+	var all []string
+	for _, alert := range of.alerts {
+		name, code, _ := strings.Cut(alert, " ")
+		if name != a.Name {
+			continue
+		}
+		group, labels := group, ""
+		if name == "ShardleaseWaits" {
+			group = "locks"
+		}
+		if code != "" {
+			labels = ", code: " + code
+		}
+		all = append(all, fmt.Sprintf("{exp_labels: {severity: %s, group: %s%s}, exp_annotations: {summary: '%s', runbook: '%s'}}",
+			a.Severity, group, labels, board.Fill(a.Text, group, code), board.Docs+board.Fill(a.Runbook, group, code)))
+	}
+	return strings.Join(all, ", ")
 }

@@ -82,7 +82,19 @@ func (s *scene) live(ctx context.Context) {
 		}
 	}
 	handler := process(20 * time.Millisecond)
-	s.watch(ctx, inspect.WatchOptions{Every: 200 * time.Millisecond, RowsEvery: 200 * time.Millisecond})
+	for _, of := range []string{group, "dead", "none"} { // the second gets an error, and the third a warning
+		s.watch(ctx, of, inspect.WatchOptions{Every: 200 * time.Millisecond, RowsEvery: 200 * time.Millisecond})
+	}
+	dead := config(rebalance.Eager)
+	dead.Group = "dead"
+	held := make(chan struct{}, 1)
+	s.start("dies", dead, func(ctx context.Context, t *shardlease.Tenure) error {
+		select {
+		case held <- struct{}{}:
+		default:
+		}
+		return handler(ctx, t)
+	})
 	s.start("stays", config(rebalance.Eager), handler)
 	holder, waiter := s.session("holder", "locks"), s.session("waiter", "locks")
 	s.all.Go(func() {
@@ -95,6 +107,11 @@ func (s *scene) live(ctx context.Context) {
 		return map[string]map[string]int64{"": {"behind_max_ms": 1500, "behind_ms": 2500, "age_ms": 700, "records": time.Since(began).Milliseconds()}}
 	})
 	s.all.Go(func() {
+		select {
+		case <-held:
+			s.kill("dies")
+		case <-ctx.Done():
+		}
 		for n := 0; ctx.Err() == nil; n++ {
 			name, mode := fmt.Sprint("comes-", n), []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}[n%2]
 			s.start(name, config(mode), handler)

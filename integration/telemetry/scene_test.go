@@ -78,8 +78,8 @@ func newScene(t testing.TB) *scene {
 	return s
 }
 
-// watch watches the group until ctx ends.
-func (s *scene) watch(ctx context.Context, o inspect.WatchOptions) {
+// watch watches a group until ctx ends.
+func (s *scene) watch(ctx context.Context, group string, o inspect.WatchOptions) {
 	link := storetest.NewLink(s.store)
 	s.watcher = link
 	s.all.Go(func() {

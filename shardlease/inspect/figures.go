@@ -35,7 +35,7 @@ func Figures(group string, s *Snapshot) []Figure {
 	warnings := s.Warnings()
 	c.add("shardlease.check.status", "{status}", status, float64(worst(warnings)))
 	c.shards(s)
-	c.add("shardlease.workers", "{worker}", "Workers or sessions that have a seat.", float64(len(s.Workers)))
+	c.add("shardlease.workers", "{worker}", "Workers or sessions that have a seat: also a dead one, until another evicts it.", float64(len(s.Workers)))
 	c.warnings(warnings)
 	for _, reason := range ends() {
 		if s.ended != nil {

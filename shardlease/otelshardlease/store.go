@@ -158,6 +158,7 @@ func (t *Telemetry) callsOf(group string) *calls {
 		with := maps.Clone(*known)
 		with[group] = c
 		if t.stores.CompareAndSwap(known, &with) {
+			t.begin(group)
 			return c
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
@@ -214,6 +217,33 @@ func TestEventsAreRecorded(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got\n%v, want\n%v", got, want)
 	}
+}
+
+// TestSeriesBeginAtZero: from the first call of the store on, every reason for which a tenure may begin and every fault among the
+// events has a series, and all are 0.
+func TestSeriesBeginAtZero(t *testing.T) {
+	telemetry, r := recorded(t)
+	s := telemetry.Store(new(memstore.Store))
+	if _, err := s.Get(t.Context(), lease.Key{Group: "orders", Kind: lease.KindLease, Name: "a"}); err != lease.ErrNotFound {
+		t.Error(err)
+	}
+	want := map[string]float64{
+		"shardlease.transfers eager handoff": 0, "shardlease.transfers cooperative handoff": 0, "shardlease.transfers eager drain-timeout": 0,
+		"shardlease.events.dropped": 0, "shardlease.marks.unaccepted": 0,
+	}
+	moved := []lease.Reason{lease.ReasonHandoff, lease.ReasonDrainTimeout}
+	ended := []lease.Reason{lease.ReasonFinished, lease.ReasonRemoved} // nobody claims such a shard
+	for _, reason := range fixture.Kinds[lease.Reason](t) {
+		if !slices.Contains(moved, reason) && !slices.Contains(ended, reason) {
+			want["shardlease.transfers none "+string(reason)] = 0
+		}
+	}
+	for _, kind := range fixture.Kinds[event.Kind](t) {
+		if level := (event.Event{Kind: kind, Err: errors.New("why")}).Level(); level >= slog.LevelWarn {
+			want[fmt.Sprintf("shardlease.events %v %s", kind, strings.ToLower(level.String()))] = 0
+		}
+	}
+	compare(t, r.meter.values, want)
 }
 
 // TestStoreOutcomes: a call is recorded by its operation and its outcome, and the answer is passed on as it was.

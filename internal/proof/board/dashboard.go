@@ -56,9 +56,9 @@ func groupPanels() []Panel {
 		one("Status", "none", "0: all is well, 1: a warning, 2: an error, 3: the table cannot be read", `max by (group) (shardlease_check_status{`+in+`})`, "{{group}}"),
 		one("Shards by state", "none", "", `max by (group, state) (shardlease_shards{`+in+`}) > 0`, "{{group}} {{state}}"),
 		one("Unowned shards", "none", "free, resting or orphaned", `max by (group) (shardlease_unowned{`+in+`})`, "{{group}}"),
-		{"Longest without", "without a worker, and without an accepted checkpoint", "s", []Query{
-			{`max by (group) (shardlease_unowned_age_seconds{` + in + `})`, "{{group}} owner"},
-			{`max by (group) (shardlease_commit_age_seconds{` + in + `})`, "{{group}} checkpoint"},
+		{"Longest without a worker; of held shards: without a checkpoint", "a shard that nobody holds has no age of a checkpoint", "s", []Query{
+			{`max by (group) (shardlease_unowned_age_seconds{` + in + `})`, "{{group}} worker"},
+			{`max by (group) (shardlease_commit_age_seconds{` + in + `})`, "{{group}} checkpoint of a held shard"},
 		}},
 		one("Workers", "none", "", `max by (group) (shardlease_workers{`+in+`})`, "{{group}}"),
 		one("Warnings", "none", "docs/operations.md has a section for each", `max by (group, code, level) (shardlease_warnings{`+in+`})`, "{{group}} {{code}} {{level}}"),
@@ -103,7 +103,7 @@ func workerPanels() []Panel {
 			{`sum by (group) (shardlease_abandoned{` + in + `})`, "{{group}} handlers hang"},
 			{`sum by (group) (shardlease_unraised{` + in + `})`, "{{group}} fences not raised"},
 		}},
-		one("Events that are warnings or errors", "none", "", `sum by (kind, level) (increase(shardlease_events_total{`+in+`,level=~"warn|error"}[$__rate_interval]))`, "{{kind}} {{level}}"),
+		one("Events that are warnings or errors", "none", "", `sum by (kind, level) (increase(shardlease_events_total{`+in+`,level=~"warn|error"}[$__rate_interval])) > 0`, "{{kind}} {{level}}"),
 		one("Events that were dropped", "none", "Observe or Logger was too slow", `sum by (group) (increase(shardlease_events_dropped_total{`+in+`}[$__rate_interval]))`, "{{group}}"),
 		one("Acquisitions that found the lease taken", "none", "of sessions", `sum by (group, outcome) (increase(shardlease_acquisitions_total{`+in+`}[$__rate_interval]))`, "{{group}} {{outcome}}"),
 		one("Longest wait for a lease", "s", "of sessions", `max by (group) (shardlease_acquisition_wait_seconds{`+in+`})`, "{{group}}"),

@@ -120,5 +120,7 @@ func inspectMutants() []mutant {
 			never("s.sessions"), inInspect, "TestFigures$"},
 		{"a shard that nobody holds shows for how long", "shardlease/inspect.figures.shards",
 			swap(`max(longest, of.Since.D)`, `max(longest, 0)`), inInspect, "TestFigures$"},
+		{"an alert names what exports its metrics", "internal/proof/board.SourceOf",
+			never("hasprefix"), "./internal/proof/board", "TestAlertsKnowTheirSources"},
 	}
 }

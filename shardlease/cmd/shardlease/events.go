@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -87,7 +89,7 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 	}
 	var last *inspect.Snapshot
 	var waiting queue
-	failing := false
+	var failing error
 	for s, err := range inspect.Watch(ctx, from, o.at.group, o.watching(0, -1)) {
 		switch {
 		case ctx.Err() != nil:
@@ -110,15 +112,20 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 	return printEvents(o.out, waiting.all(), f)
 }
 
-// tellFailing reports on the standard error when looks begin to fail, and when they succeed again.
-func (o *observer) tellFailing(failing *bool, err error) {
-	switch {
-	case err != nil && !*failing:
-		fmt.Fprintln(o.problems, "shardlease: the table does not answer:", clean(err.Error()))
-	case err == nil && *failing:
-		fmt.Fprintln(o.problems, "shardlease: the table answers again")
+// tellFailing reports on the standard error when looks begin to fail, and when they succeed again. The error of the look before
+// is in last.
+func (o *observer) tellFailing(last *error, err error) {
+	begin, end := "the table does not answer: ", "the table answers again"
+	if errors.Is(cmp.Or(err, *last), lease.ErrNotFound) {
+		begin, end = "", "the group exists now"
 	}
-	*failing = err != nil
+	switch {
+	case err != nil && *last == nil:
+		fmt.Fprintln(o.problems, "shardlease: "+begin+clean(err.Error()))
+	case err == nil && *last != nil:
+		fmt.Fprintln(o.problems, "shardlease: "+end)
+	}
+	*last = err
 }
 
 // newEvents returns what has changed since the last snapshot; after the first one, what happened in

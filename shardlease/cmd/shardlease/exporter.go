@@ -24,9 +24,9 @@ programs such as KEDA, until it is interrupted. Watching costs about as much as 
 pages are read. Workers need no change. docs/metrics.md describes the figures; check -o prometheus prints the same
 ones once.
 
-If a look at the table fails, shardlease_check_status is 3 until the next one succeeds, and the other figures
-are left out. No figure has the name of a shard or a worker. The exporter has no authentication: by default only
-this machine can reach it.`,
+If a look at the table fails, or the group does not exist, shardlease_check_status is 3 until a look succeeds, and the
+other figures are left out. No figure has the name of a shard or a worker. The exporter has no authentication: by
+default only this machine can reach it.`,
 		Example: "  shardlease exporter\n  shardlease exporter --listen :9464",
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:9464", "the `ADDRESS` at which to serve")
@@ -69,12 +69,15 @@ func (o *observer) export(ctx context.Context, from inspect.Lister, at net.Liste
 
 // renew watches the group, and renews the pages after each look.
 func (o *observer) renew(ctx context.Context, from inspect.Lister, pages exporterPages) {
-	failing := false
+	var failing error
 	for s, err := range inspect.Watch(ctx, from, o.at.group, inspect.WatchOptions{Options: inspect.Options{Now: o.now, Ends: time.Hour}}) {
+		if err == nil {
+			s, err = o.existing(s)
+		}
 		o.tellFailing(&failing, err)
 		figures := inspect.Figures(o.at.group, s)
-		pages.text.body.Store(new(metricsText(figures)))
 		pages.json.body.Store(new(figuresJSON(o.at.group, figures)))
+		pages.text.body.Store(new(metricsText(figures)))
 	}
 }
 
