@@ -28,7 +28,7 @@ import (
 //
 // A lease row loses its owner, and begins a generation above every one that can be read in it, and above all that a
 // machine can have issued whose clock is at most a minute ahead. No number that can be read becomes lower. Repair
-// quarantines the shard if the checkpoint cannot be read, or whether the shard is finished, removed or quarantined; if
+// quarantines the shard if it cannot read the checkpoint, or whether the shard is finished, removed or quarantined; if
 // the row has both an owner and a mark that it is finished or removed; or if the lease has a lock delay, or one that
 // cannot be read. Then rewind it if needed, and unquarantine it.
 //

@@ -95,7 +95,7 @@ func (c *figures) shards(s *Snapshot) {
 		}
 	}
 	c.add("shardlease.unowned", "{shard}", "Shards that a worker should hold and none does: free, resting or orphaned.", float64(unowned))
-	c.add("shardlease.unowned.age", "s", "For how long the longest of the unowned shards has been so.", seconds(longest))
+	c.add("shardlease.unowned.age", "s", "The longest time that a shard now unowned has been unowned.", seconds(longest))
 	c.add("shardlease.commit.age", "s", "How long ago the last checkpoint was accepted, or the tenure began: the oldest of the shards that are held.", seconds(oldest))
 }
 

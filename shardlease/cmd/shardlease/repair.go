@@ -20,9 +20,10 @@ func (op *operator) repairCommand() *cobra.Command {
 and names those that it drops. It refuses the record of a newer version: update the command instead.
 
 A lease row loses its owner, and begins a generation above all that can have been issued, by the clock of this
-machine, which must not be behind. If its checkpoint cannot be read, or whether it is finished, removed or
-quarantined, or if its lease had a lock delay, it is quarantined: rewind it if needed, then unquarantine it. A
-seat stays its worker's; one that is useless without what cannot be read is deleted, and its worker takes another.
+machine, which must not be behind. The command quarantines the shard if it cannot read the checkpoint, or whether
+the shard is finished, removed or quarantined, or if the lease has a lock delay: rewind it if needed, then
+unquarantine it. A seat stays its worker's; one that is useless without what cannot be read is deleted, and its
+worker takes another.
 
 On a terminal the command shows what the record becomes, and asks for the name. Without one it needs --yes.
 If the record changes meanwhile, nothing is written, and the exit code is 4. Heartbeats of a seat's worker do not
