@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261128191844-add2c17a57c8
+	github.com/shardlease/shardlease-go v0.0.0-20261128215001-ea7af718d469
 	modernc.org/sqlite v1.62.0
 )
 
