@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,8 +156,8 @@ func TestDeniedStopAsksOnce(t *testing.T) {
 		began := time.Now()
 		a.end(t)
 		told.want(t, "up to 1 are lost")
-		if took := time.Since(began); *reads != 1 || took > 0 {
-			t.Errorf("%d reads in %v", *reads, took)
+		if took := time.Since(began); reads.Load() != 1 || took > 0 {
+			t.Errorf("%d reads in %v", reads.Load(), took)
 		}
 	})
 }
@@ -170,9 +171,9 @@ func TestDeniedAdditionsGetRare(t *testing.T) {
 		reads := denyReads(link)
 		a, told := complaining(t, link)
 		const denied = "AccessDeniedException"
-		for hour, want := range []int{7, 8, 9, 10} { // after the first: 1, 2, 4, 8, 16, 32, 64, 124, 184 minutes
-			if time.Sleep(time.Hour); *reads != want {
-				t.Errorf("%d reads in %d hours, want %d", *reads, hour+1, want)
+		for hour, want := range []int64{7, 8, 9, 10} { // after the first: 1, 2, 4, 8, 16, 32, 64, 124, 184 minutes
+			if time.Sleep(time.Hour); reads.Load() != want {
+				t.Errorf("%d reads in %d hours, want %d", reads.Load(), hour+1, want)
 			}
 		}
 		time.Sleep(20 * time.Hour)
@@ -186,16 +187,16 @@ func TestDeniedAdditionsGetRare(t *testing.T) {
 }
 
 // denyReads lets the reads of counts fail, and returns their number.
-func denyReads(link *storetest.Link) *int {
-	reads := 0
+func denyReads(link *storetest.Link) *atomic.Int64 {
+	reads := new(atomic.Int64)
 	link.OnGet(func(_ context.Context, k lease.Key, send func() (lease.Record, error)) (lease.Record, error) {
 		if k.Kind != lease.KindEnds {
 			return send()
 		}
-		reads++
+		reads.Add(1)
 		return nil, errors.New("AccessDeniedException")
 	})
-	return &reads
+	return reads
 }
 
 // TestDeniedCommandAsksOnce: a command that must not read the counts asks for them once and without a pause, and says what is not
@@ -213,8 +214,8 @@ func TestDeniedCommandAsksOnce(t *testing.T) {
 			_, err := s.ForceRelease(t.Context(), row.Shard, row.Generation, "stuck")
 			must(t, err)
 		}
-		if took := time.Since(began); *reads != 3 || took > 0 || strings.Join(lost, ", ") != strings.Repeat("1 AccessDeniedException, ", 2)+"1 AccessDeniedException" {
-			t.Errorf("%d reads in %v, told %q", *reads, took, lost)
+		if took := time.Since(began); reads.Load() != 3 || took > 0 || strings.Join(lost, ", ") != strings.Repeat("1 AccessDeniedException, ", 2)+"1 AccessDeniedException" {
+			t.Errorf("%d reads in %v, told %q", reads.Load(), took, lost)
 		}
 		asked := watchEnds(link)
 		asked.failing(func(lease.Write) error { return errDown }, nil)
