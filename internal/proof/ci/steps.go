@@ -143,7 +143,7 @@ func servers([]string) []step {
 			"-p", "1", onDynamoDB, inWorkers, "-run", realTime, "-v"),
 		test("a listing of 10,000 shards", only(`ms|FAIL|^ok`), 0, "./"+program, "-run", "TestLargeGroup", "-v"),
 		test("processes, 12 killed and 12 frozen, in a group with buckets", results, 15,
-			processes, "-skip", "TestProcesses$|TestProcessWorker|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
+			processes, "-skip", "TestProcesses$|TestProcessWorker|TestZombieProcess|Soak|TestDeathwatch|TestRecords", "-v", "-process.kills", "12", "-process.stops", "12", "-timeout", "20m"),
 		test("processes with a deathwatch, 6 times killed", results, 8,
 			processes, "-run", "TestDeathwatch$", "-v", "-process.ttl", "10s", "-process.deaths", "6", "-timeout", "20m"),
 	}
