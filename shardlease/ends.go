@@ -57,6 +57,7 @@ type ends struct {
 
 	mu    sync.Mutex
 	more  map[lease.Reason]int64 // what has ended and is in no addition
+	under int64                  // how many ends the addition adds that is under way
 	doubt *addition              // an addition of which nobody knows whether it was stored; nil: there is none
 	rests time.Duration          // how much longer to wait for the next addition, because others have failed
 
@@ -101,18 +102,20 @@ func (e *ends) take(at time.Time) *addition {
 	if a == nil && len(e.more) > 0 {
 		a, e.more = &addition{group: e.group, at: at, counts: e.more}, nil
 	}
-	e.doubt = nil
+	if e.doubt = nil; a != nil {
+		e.under = a.size()
+	}
 	return a
 }
 
-// left returns how many ends there are to add.
+// left returns how many ends are not added.
 func (e *ends) left() (n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.doubt != nil {
 		n = e.doubt.size()
 	}
-	return n + (&addition{counts: e.more}).size()
+	return n + e.under + (&addition{counts: e.more}).size()
 }
 
 // pause returns, once, how much longer to wait for the addition that is due.
@@ -163,11 +166,12 @@ func (e *ends) finish(ttl time.Duration, wall func() time.Time) {
 	}
 	limit := min(ttl/3, endsStop)
 	defer time.AfterFunc(limit, e.stop).Stop()
-	defer time.AfterFunc(2*limit, func() { e.fault(errNoAnswer, 0) }).Stop() // Run waits for the call
+	silent := func() { e.fault(errNoAnswer, e.left()) }
+	defer time.AfterFunc(2*limit, silent).Stop() // Run waits for the call
 	select {
 	case e.turn <- struct{}{}:
 	case <-e.ctx.Done():
-		e.fault(errNoAnswer, e.left())
+		silent()
 		return
 	}
 	err := error(&panicError{})
@@ -194,14 +198,13 @@ func (e *ends) add(at time.Time) error {
 	}
 	done := false
 	defer func() {
-		switch {
-		case done:
-		case a.sent:
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.doubt = a
-		default:
+		if !done && !a.sent {
 			e.put(a.counts)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.under = 0; !done && a.sent {
+			e.doubt = a
 		}
 	}()
 	_, err := guard(func() error {
@@ -307,13 +310,18 @@ func (a *addition) read(ctx context.Context, store lease.Store) (lease.Write, er
 	return protocol.AddEnds(old, a.counts, protocol.Stamp{ID: lease.WriteID(rand.Text()[:13]), At: a.at}) // the record keeps many ids
 }
 
-// insist makes an addition that cannot be made later: again if it is refused, and once again if it may have been stored. Any
-// other failure is final: the store has repeated the request, or the permissions do not allow it.
+// insist makes an addition that cannot be made later: again if it is refused, and once again if it may have been stored. After
+// one of which nobody will know that, it adds the rest. Any other failure is final: the store has repeated the request, or the
+// permissions do not allow it.
 func insist(ctx context.Context, add func() (left, doubt bool, err error)) error {
+	var forgotten error
 	for try, failed := 1, 0; ; try++ {
 		left, doubt, err := add()
+		if errors.Is(err, errForgotten) {
+			forgotten, err = err, nil
+		}
 		if !left {
-			return err
+			return cmp.Or(err, forgotten)
 		}
 		if err != nil {
 			failed++

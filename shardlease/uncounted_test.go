@@ -93,11 +93,11 @@ func TestHangingAdditionAtTheStop(t *testing.T) {
 			link, until := storetest.NewLink(new(memstore.Store)), make(chan struct{})
 			hangReads(link, until)
 			a, told := complaining(t, link)
-			want := []string{"ignores its context", "up to 1 are lost: context canceled"}
+			want := []string{"up to 1 are lost: no answer", "up to 1 are lost: context canceled"}
 			if before {
 				time.Sleep(90 * time.Second) // the first addition hangs, and is not reported yet
 				a.lock(t, shardlease.AcquireOptions{}).Release("done")
-				want = []string{"up to 1 are lost: no answer"}
+				want = []string{"up to 2 are lost: no answer"}
 			}
 			a.stop()
 			time.Sleep(time.Minute)
@@ -143,6 +143,26 @@ func TestForgottenAdditionIsReported(t *testing.T) {
 		told.want(t, "1 may be lost: so many other processes")
 		a.lock(t, shardlease.AcquireOptions{}).Release("done")
 		time.Sleep(2 * time.Minute)
+		wantCounts(t, store, "locks", map[lease.Reason]int64{lease.ReasonHandoff: 25, lease.ReasonReleased: 1})
+	})
+}
+
+// TestForgottenAdditionAtTheStop: the ends after such an addition are counted at the stop.
+func TestForgottenAdditionAtTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memstore.Store)
+		link := storetest.NewLink(store)
+		asked, once, failed := watchEnds(link), sync.Once{}, make(chan struct{})
+		asked.failing(func(lease.Write) (err error) {
+			once.Do(func() { others(t, store, 25); err = errDown; close(failed) })
+			return err
+		}, nil)
+		a, told := complaining(t, link)
+		<-failed
+		synctest.Wait()
+		a.lock(t, shardlease.AcquireOptions{}).Release("done")
+		a.end(t)
+		told.want(t, "1 may be lost: so many other processes")
 		wantCounts(t, store, "locks", map[lease.Reason]int64{lease.ReasonHandoff: 25, lease.ReasonReleased: 1})
 	})
 }
