@@ -85,7 +85,7 @@ func Alerts() []Alert {
 			"Handlers of {{ $labels.group }} run although their tenures are over.", "operations.md#a-handler-hangs"},
 		{"ShardleaseFenceLow", `sum by (group) (shardlease_unraised)`, ">", "0", "5m", "", ticket,
 			"A system that handlers of {{ $labels.group }} change does not refuse earlier owners yet.", "operations.md#a-fence-is-not-raised"},
-		{"ShardleaseDeaths", `(max by (group) (increase(shardlease_group_ends_total{reason="expired"}[1h])) or sum by (group) (increase(shardlease_transfers_total{reason="expired"}[1h])))`, ">", "5", "0m", "", ticket,
+		{"ShardleaseDeaths", `max by (group) (increase(shardlease_group_ends_total{reason="expired"}[1h])) > 5 or sum by (group) (increase(shardlease_transfers_total{reason="expired"}[1h]))`, ">", "5", "0m", "", ticket,
 			"More than five shards of {{ $labels.group }} have lost their workers in an hour: these have died, were paused, or could not reach the table.", "operations.md#a-worker-was-evicted"},
 		{"ShardleaseUnready", `sum by (group) (shardlease_unready)`, ">", "0", "10m", "", ticket,
 			"Workers of {{ $labels.group }} are not ready.", "operations.md#a-worker-is-not-ready"},
