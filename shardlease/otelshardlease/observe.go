@@ -45,6 +45,8 @@ func (t *Telemetry) begin(group string) {
 			i.events.Add(ctx, 0, metric.WithAttributes(t.of(group, ofEvent(e)...)...))
 		}
 	}
+	conflict := event.Event{Kind: event.Ended, Cause: event.CauseConflict} // the end that is an error
+	i.events.Add(ctx, 0, metric.WithAttributes(t.of(group, ofEvent(conflict)...)...))
 	i.dropped.Add(ctx, 0, metric.WithAttributes(t.of(group)...))
 	i.unaccepted.Add(ctx, 0, metric.WithAttributes(t.of(group)...))
 }

@@ -239,8 +239,10 @@ func TestSeriesBeginAtZero(t *testing.T) {
 		}
 	}
 	for _, kind := range fixture.Kinds[event.Kind](t) {
-		if level := (event.Event{Kind: kind, Err: errors.New("why")}).Level(); level >= slog.LevelWarn {
-			want[fmt.Sprintf("shardlease.events %v %s", kind, strings.ToLower(level.String()))] = 0
+		for _, cause := range fixture.Kinds[event.Cause](t) {
+			if level := (event.Event{Kind: kind, Cause: cause, Err: errors.New("why")}).Level(); level >= slog.LevelWarn {
+				want[fmt.Sprintf("shardlease.events %v %s", kind, strings.ToLower(level.String()))] = 0
+			}
 		}
 	}
 	compare(t, r.meter.values, want)

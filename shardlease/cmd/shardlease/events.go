@@ -112,15 +112,16 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 	return printEvents(o.out, waiting.all(), f)
 }
 
-// tellFailing reports on the standard error when looks begin to fail, and when they succeed again. The error of the look before
+// tellFailing reports on the standard error when looks begin to fail, also for another reason, and when they succeed again. The error of the look before
 // is in last.
 func (o *observer) tellFailing(last *error, err error) {
+	missing := func(err error) bool { return errors.Is(err, lease.ErrNotFound) }
 	begin, end := "the table does not answer: ", "the table answers again"
-	if errors.Is(cmp.Or(err, *last), lease.ErrNotFound) {
+	if missing(cmp.Or(err, *last)) {
 		begin, end = "", "the group exists now"
 	}
 	switch {
-	case err != nil && *last == nil:
+	case err != nil && (*last == nil || missing(err) != missing(*last)):
 		fmt.Fprintln(o.problems, "shardlease: "+begin+clean(err.Error()))
 	case err == nil && *last != nil:
 		fmt.Fprintln(o.problems, "shardlease: "+end)
