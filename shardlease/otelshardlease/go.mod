@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/shardlease/otelshardlease
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261128215001-ea7af718d469
+	github.com/shardlease/shardlease-go v0.0.0-20261128230826-dc1f7c104c7c
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0

@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261128215001-ea7af718d469
+	github.com/shardlease/shardlease-go v0.0.0-20261128230826-dc1f7c104c7c
 	modernc.org/sqlite v1.62.0
 )
 
