@@ -348,7 +348,7 @@ func TestAuthorOfAQuarantine(t *testing.T) {
 			command(of, lease.ReasonFailed, "quarantined", "a", "")
 			command(of, lease.ReasonForced, "rewound", "bob", "again")
 		}, `worker "a" has set the shard aside: `},
-		"an operator who has repaired the row": {func(of *table) {
+		"an operator has repaired the row": {func(of *table) {
 			command(of, lease.ReasonForced, "repaired", "bob", "half a row")
 		}, `operator "bob" has repaired the row of the shard, which is set aside (half a row): `},
 		"nobody knows": {func(of *table) {
