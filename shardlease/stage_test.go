@@ -221,7 +221,8 @@ func (s *stage) recorded(worker string, handler shardlease.Handler) shardlease.H
 		s.mu.Lock()
 		for _, other := range s.spans {
 			if other.worker == worker && other.shard == sp.shard && other.to.IsZero() {
-				s.Errorf("%s runs two handlers of %s", worker, sp.shard)
+				s.Errorf("%s runs two handlers of %s: since %v under generation %d, and since %v under %d",
+					worker, sp.shard, other.from, other.generation, sp.from, sp.generation)
 			}
 		}
 		s.spans = append(s.spans, sp)
