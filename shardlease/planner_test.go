@@ -126,13 +126,13 @@ func TestHangingPlannerIsReportedWithEachPlan(t *testing.T) {
 		p := &wayward{deed: "hangs", healed: healed}
 		a := s.enter("a", shardlease.Config{Planner: p}, nil)
 		s.shared(beat+time.Second, "a")
-		for plans := range 3 {
+		for plans, name := range []string{"b", "c", "d"} { // each dies, and a makes the next plan
 			if faults := a.plannerFaults(); len(faults) != plans+1 {
 				t.Errorf("after %d plans: %v", plans+1, faults)
 			}
-			b := s.enter("b", shardlease.Config{}, nil) // a plans when it has died
-			s.shared(beat+1500*time.Millisecond, "a", "b")
-			b.die()
+			dies := s.enter(name, shardlease.Config{}, nil)
+			s.shared(beat+1500*time.Millisecond, "a", name)
+			dies.die()
 			s.shared(ttl+beat, "a")
 		}
 		done := make(chan error, 1)

@@ -91,9 +91,12 @@ func staged(t *testing.T, shards int, config shardlease.Config, handler shardlea
 	return s
 }
 
-// actor returns the worker with that name.
+// actor returns the worker with that name; nil: there is none.
 func (s *stage) actor(name string) *actor {
-	return s.actors[slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name })]
+	if i := slices.IndexFunc(s.actors, func(a *actor) bool { return a.name == name }); i >= 0 {
+		return s.actors[i]
+	}
+	return nil
 }
 
 // enter runs a worker. Without a handler, the worker gets the handler of the stage.
@@ -105,6 +108,9 @@ func (s *stage) enter(name string, config shardlease.Config, handler shardlease.
 // enterOn is enter with a link to the stage's store that has hooks from the start.
 func (s *stage) enterOn(link *storetest.Link, name string, config shardlease.Config, handler shardlease.Handler) *actor {
 	s.Helper()
+	if s.actor(name) != nil {
+		s.Fatalf("the stage has a worker %s already: its spans could not be told from those of another", name)
+	}
 	a := &actor{name: name, Link: link}
 	if handler == nil {
 		handler = working
