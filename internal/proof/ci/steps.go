@@ -125,11 +125,11 @@ func servers([]string) []step {
 		beside("the command and the consumers, side by side",
 			each("go test: "+program, []string{program}, "go", "test", "-count=1", "-vet=off", "./..."),
 			consumers(streams[night()%2]), // on alternate days, because each takes minutes; the nightly run has both
+			step{"the consumer of Kinesis end to end, on kinesis-local", func(out io.Writer) error {
+				return suite(out, command{dir: "examples/kinesis", own: true, show: results, last: 12, args: []string{
+					"./run-local", "go", "-C", "../../shardlease/kinesis", "test", "-count=1", "-vet=off", "./internal/endtoend", "-run", "TestKinesisLocal", "-v"}})
+			}},
 		),
-		{"the consumer of Kinesis end to end, on kinesis-local", func(out io.Writer) error {
-			return suite(out, command{dir: "examples/kinesis", own: true, show: results, last: 12, args: []string{
-				"./run-local", "go", "-C", "../../shardlease/kinesis", "test", "-count=1", "-vet=off", "./internal/endtoend", "-run", "TestKinesisLocal", "-v"}})
-		}},
 		{"integration, without processes, histories and bounds in real time", func(out io.Writer) error {
 			packages, err := packagesOf(out, integration, func(name string) bool { return name != "./processes" && name != "./histories" })
 			if err != nil {
