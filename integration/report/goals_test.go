@@ -65,7 +65,7 @@ func (r *report) goals() []goal {
 	return slices.Concat([]goal{
 		{"steady requests/s, 64 shards, 4 workers", "19.4", "20.0", 2.8 * 10 / t.Seconds(), r.costs[0].requests, plain},
 		{"… and for each worker: the most of three sizes over the least", "grows with shards", "grows with shards", 1.1, r.ratio(), plain},
-		within("cold start: all held", "0.4–1.7 s", "10–30 s", time.Second, r.held.max()),
+		within("cold start: all held", "0.4–1.7 s", "10–30 s", 600*time.Millisecond, r.held.max()),
 		within("cold start: even", "282–323 s", "30–200 s", h+1500*time.Millisecond, r.even.max()),
 		within("a fifth worker joins: even", "222 s", "40–400 s", h+1500*time.Millisecond, max(r.modes[0].joins.max(), r.modes[1].joins.max())),
 	}, r.crashGoals(r.slowCrash, "29–35 s", "50–75 s; its leader 137–150 s"), r.crashGoals(r.fastCrash, "", ""), []goal{
@@ -95,10 +95,10 @@ func (r *report) crashGoals(f crashFigures, kcl2, kcl3 string) []goal {
 func (r *report) moveGoals() []goal {
 	eager, coop := r.modes[0], r.modes[1]
 	return []goal{
-		within("eager move: gap, max", "0", "7.5 s", 300*time.Millisecond, eager.gaps.max()),
+		within("eager move: gap, max", "0", "7.5 s", 150*time.Millisecond, eager.gaps.max()),
 		within("eager move: overlap, max", "≤ 3.0 s", "0", 0, eager.overlaps.max()),
 		within("cooperative move: gap, max", "0", "7.5 s", 0, coop.gaps.max()),
-		within("cooperative move: overlap, max", "≤ 3.0 s", "0", 300*time.Millisecond, coop.overlaps.max()),
+		within("cooperative move: overlap, max", "≤ 3.0 s", "0", 200*time.Millisecond, coop.overlaps.max()),
 		{"writes of the row for an eager move", "1, unannounced", "5–7", 2, eager.writesPerMove(), plain},
 		{"writes of the row for a cooperative move", "1, unannounced", "5–7", 3, coop.writesPerMove(), plain},
 	}
