@@ -41,6 +41,7 @@ func TestDeathIsSeen(t *testing.T) {
 // TestKnock: a knock at a confirmed peer is a visit there, and the connection stands again. A knock at a peer that does not
 // answer, or that is not watched, does nothing.
 func TestKnock(t *testing.T) {
+	t.Parallel()
 	l, visits := listen(t), make(chan struct{}, 100)
 	s := NewServer(l, func() { visits <- struct{}{} })
 	s.Answer("a-1")
@@ -48,6 +49,10 @@ func TestKnock(t *testing.T) {
 	wg.Go(func() { s.Serve(wg.Go) })
 	t.Cleanup(wg.Wait)
 	t.Cleanup(s.Close)
+	silent := speak(t, untilClosed)
+	mute := watch(t, nil) // after speak, whose end waits for its connections
+	mute.Watch("a-2", silent)
+	mute.Knock("a-2")
 	w := watch(t, nil)
 	w.Knock("a-1")
 	w.Watch("a-1", l.Addr().String())
@@ -64,12 +69,11 @@ func TestKnock(t *testing.T) {
 		}
 	}
 	w.quiet(t, 50*time.Millisecond)
-	w.Watch("a-2", speak(t, untilClosed))
-	w.Knock("a-2")
-	w.only(t, Silent, 50*time.Millisecond)
+	mute.only(t, Silent, 50*time.Millisecond)
 }
 
 func TestOtherIncarnation(t *testing.T) {
+	t.Parallel()
 	s, w := serve(t, listen(t), "a-2"), watch(t, nil)
 	w.Watch("a-1", s.address)
 	if r := w.expect(t, "a-1", Other); r.As != "a-2" || r.Err != nil {
@@ -80,6 +84,7 @@ func TestOtherIncarnation(t *testing.T) {
 
 // TestAnswerChanges: the peers of a worker that starts again under another incarnation learn of it.
 func TestAnswerChanges(t *testing.T) {
+	t.Parallel()
 	s, w := serve(t, listen(t), "a-1"), watch(t, nil)
 	w.Watch("a-1", s.address)
 	w.expect(t, "a-1", Confirmed)
@@ -180,14 +185,15 @@ func TestWhatProvesNothing(t *testing.T) {
 		"a server of names that refuses": {dial: returns(nil, &net.OpError{Op: "dial", Err: &net.DNSError{
 			Err: "refused", UnwrapErr: syscall.ECONNREFUSED}})},
 	} {
-		w, address := watch(t, tc.dial), "peer"
+		address := "peer"
 		if tc.speak != nil {
 			address = speak(t, tc.speak)
 		}
+		w := watch(t, tc.dial) // after speak, whose end waits for its connections
 		w.Watch("a-1", address)
 		watchers[name] = w
 	}
-	time.Sleep(1300 * time.Millisecond) // longer than the time limits of a dial and of an answer
+	time.Sleep(1100 * time.Millisecond) // longer than the time limits of a dial and of an answer
 	for name, w := range watchers {
 		t.Run(name, func(t *testing.T) {
 			w.only(t, Silent, 10*time.Millisecond)

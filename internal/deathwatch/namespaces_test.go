@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// insideVariable says that the test runs in a network namespace of its own, which is the watcher's machine.
+// insideVariable names the case that the test plays, in a network namespace of its own, which is the watcher's machine.
 const insideVariable = "DEATHWATCH_INSIDE"
 
 // TestInNetworkNamespaces: the watcher and its peers run on machines of their own, with real rules for packets. Rules on
@@ -25,30 +25,25 @@ const insideVariable = "DEATHWATCH_INSIDE"
 // do. They let connections stand. No refusal counts meanwhile. Afterwards a peer is killed, and its death is seen.
 func TestInNetworkNamespaces(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(insideVariable) == "" {
-		runInside(t)
-		return
-	}
-	shell(t, "ip link set lo up")
-	next := 1 // the kernel removes a machine some time after its test
+	inside := os.Getenv(insideVariable)
 	for name, rule := range map[string]string{
 		"a firewall rejects new connections": "iptables -%s OUTPUT ! -o lo -p tcp --syn -j REJECT --reject-with tcp-reset",
 		"a sidecar restarts":                 "iptables -t nat -%s OUTPUT ! -o lo -p tcp -j REDIRECT --to-ports 15001",
 	} {
 		for peers, doubt := range map[int]error{1: errVisits, 2: errOther} {
-			t.Run(fmt.Sprintf("%s, %d peers", name, peers), func(t *testing.T) {
-				var machines []*machine
-				for range peers {
-					machines, next = append(machines, newMachine(t, next)), next+1
-				}
-				refusedByRules(t, machines, rule, doubt)
-			})
+			switch title := fmt.Sprintf("%s, %d peers", name, peers); inside {
+			case "":
+				t.Run(title, func(t *testing.T) { runInside(t, title) })
+			case title:
+				refusedByRules(t, peers, rule, doubt)
+			}
 		}
 	}
 }
 
-// runInside runs this test in a network namespace of its own.
-func runInside(t *testing.T) {
+// runInside plays a case of TestInNetworkNamespaces in a network namespace of its own.
+func runInside(t *testing.T, title string) {
+	t.Parallel()
 	for _, tool := range []string{"sh", "ip", "iptables"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs ip, iptables and root: %v", err)
@@ -57,9 +52,9 @@ func runInside(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to make network namespaces")
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestInNetworkNamespaces$", "-test.v", "-test.timeout=2m")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	cmd.Env = append(os.Environ(), insideVariable+"=1")
+	cmd.Env = append(os.Environ(), insideVariable+"="+title)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case errors.Is(err, syscall.EPERM):
@@ -127,8 +122,13 @@ func (m *machine) start(t *testing.T, inc, watched string) {
 // kill kills the peer.
 func (m *machine) kill(t *testing.T) { m.run(t, "kill -9 $peer") }
 
-// refusedByRules watches the peers on these machines, while a rule of the watcher's machine refuses connections.
-func refusedByRules(t *testing.T, all []*machine, rule string, doubt error) {
+// refusedByRules watches so many peers, while a rule of the watcher's machine refuses connections.
+func refusedByRules(t *testing.T, peers int, rule string, doubt error) {
+	shell(t, "ip link set lo up")
+	var all []*machine
+	for n := range peers {
+		all = append(all, newMachine(t, n+1))
+	}
 	l, err := net.Listen("tcp", all[0].gateway+":0")
 	must(t, err)
 	self, came := serve(t, l, "w-1"), new(side)
