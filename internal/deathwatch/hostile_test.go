@@ -95,7 +95,7 @@ func TestHostileClients(t *testing.T) {
 			s := serve(t, l, "a-1")
 			before := memory()
 			var conns []net.Conn
-			for range min(fixture.Size(300, 2500), openFiles()/2) {
+			for range min(fixture.Size(600, 2500), openFiles()/2) {
 				conn, err := net.Dial("tcp", s.address)
 				must(t, err)
 				conn.SetDeadline(time.Now().Add(20 * time.Millisecond))
