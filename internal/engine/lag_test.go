@@ -426,12 +426,16 @@ func TestNewcomerWithoutSingleReads(t *testing.T) {
 			f.config.Handoff = mode
 			n := f.join()
 			f.fail(10*time.Millisecond, func(of *member, o engine.Output) bool { return of == n && gets(o, lease.KindLease) })
-			idle, worst := time.Duration(0), time.Duration(0)
+			idle, worst := time.Duration(0), time.Duration(0) // idle: since when a shard has no worker; 0: each has one
 			took := f.until(time.Minute, func() bool {
-				if idle += 10 * time.Millisecond; f.held() {
-					idle = 0
+				if idle > 0 {
+					worst = max(worst, f.Now()-idle)
 				}
-				worst = max(worst, idle)
+				if f.held() {
+					idle = 0
+				} else if idle == 0 {
+					idle = f.Now()
+				}
 				return f.even()
 			})
 			t.Logf("%v, %d workers: even after %v, at most %v idle", mode, workers, took, worst)
