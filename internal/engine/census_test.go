@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -145,7 +146,7 @@ func TestSilentHolderIsReported(t *testing.T) {
 	a := f.join("a")
 	f.Run(time.Second)
 	a.lock()
-	f.Run(24 * time.Hour)
+	f.Run(fixture.Size(4*time.Hour, 24*time.Hour))
 	a.never(event.Silent)
 	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure})
 	f.Run(4 * time.Minute)

@@ -151,7 +151,7 @@ func TestWrongGuess(t *testing.T) {
 func TestDeathWhileAPlanIsMade(t *testing.T) {
 	t.Parallel()
 	const most = 500 * time.Millisecond // after the seat is deleted
-	step := fixture.Size(20*time.Millisecond, 10*time.Millisecond)
+	step := fixture.Size(40*time.Millisecond, 10*time.Millisecond)
 	for workers := 3; workers < 5; workers++ {
 		var gone, worst time.Duration
 		for early := time.Duration(0); early < 900*time.Millisecond; early = max(early+step, 400*time.Millisecond) {
@@ -192,7 +192,7 @@ func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...st
 	}
 	w.enterAll("bcdefgh", c)
 	w.until(10*time.Minute, w.held)
-	w.Run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
+	w.Run(fixture.Size(2*time.Minute, 10*time.Minute) + time.Duration(w.chance.IntN(5000))*time.Millisecond)
 	return w, old
 }
 

@@ -25,7 +25,7 @@ func TestWorkerThatDoesNotFollow(t *testing.T) {
 	for name, kinds := range map[string][]lease.Kind{
 		"all": {lease.KindSeat, lease.KindTarget, lease.KindLease}, "seats": {lease.KindSeat}, "targets": {lease.KindTarget}, "rows": {lease.KindLease},
 	} {
-		for first := range 3 { // the first watcher, or another
+		for first := range fixture.Size(2, 3) { // the first watcher, or another
 			for _, dies := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/worker %d/another dies %v", name, first, dies), func(t *testing.T) {
 					f := newFleet(t, 12, 3, rebalance.Eager)
@@ -224,7 +224,7 @@ func TestOldBuildBesideNew(t *testing.T) {
 						before, kept := f.plan().Revision, f.tenures()
 						happens()
 						f.until(2*leaseTime+f.config.Drain, shared)
-						f.Run(fixture.Size(3*time.Minute, 10*time.Minute))
+						f.Run(fixture.Size(2*time.Minute, 10*time.Minute))
 						now := f.tenures()
 						over := slices.DeleteFunc(kept, func(id engine.Tenure) bool { return slices.Contains(now, id) })
 						if share := []int{48/(workers+1) + 1, 48/(workers+1) + 1, 48/workers + 1, 0}[what]; len(over) > share || !shared() {
@@ -297,8 +297,8 @@ func TestSingleReadsAreDenied(t *testing.T) {
 		"all": {lease.KindSeat, lease.KindTarget, lease.KindLease}, "seats": {lease.KindSeat}, "targets": {lease.KindTarget}, "rows": {lease.KindLease},
 		"rows and audits": {lease.KindLease},
 	} {
-		for _, workers := range []int{3, 12} {
-			for _, one := range []bool{false, true} {
+		for workers, ones := range map[int][]bool{3: {false, true}, 12: fixture.Sample(1, []bool{false, true})} {
+			for _, one := range ones {
 				t.Run(fmt.Sprintf("%s/%d workers/one of them %v", name, workers, one), func(t *testing.T) {
 					t.Parallel()
 					f := newFleet(t, 4*workers, 0, rebalance.Eager)

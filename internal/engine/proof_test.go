@@ -47,7 +47,7 @@ func (f *fleet) deletions(since time.Duration) (n int) {
 // nobody to ask whether the refusals come from its own side, so the lease time decides.
 func TestProvenDeaths(t *testing.T) {
 	t.Parallel()
-	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
+	for _, ttl := range fixture.Sample(1, []time.Duration{time.Minute, 10 * time.Second}) {
 		for _, dies := range []string{"a", "b", "c", "d", "e", "ab", "de", "abcd", "abcdef", "abcdefg"} {
 			w := newWatched(t, 40, "abcdefgh", ttl)
 			since := w.Now()
@@ -332,7 +332,7 @@ func TestDeathwatchCostsNothing(t *testing.T) {
 // the fleet and the lease time.
 func TestProvenDeathsInALargeFleet(t *testing.T) {
 	t.Parallel()
-	for _, workers := range fixture.Size([]int{12, 40}, []int{12, 100, 1000}) {
+	for _, workers := range fixture.Size([]int{12, 24}, []int{12, 100, 1000}) {
 		f := newFleet(t, 2*workers, 0, rebalance.Cooperative)
 		f.wires = new(virtual.Wires)
 		f.config.TTL = time.Minute

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -78,7 +79,7 @@ func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
 	const shards = 8
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second
-	for round := range 40 {
+	for round := range fixture.Size(12, 40) {
 		f.replace(round, shards)
 		f.Run(30 * time.Second)
 		for _, n := range f.up() {
@@ -121,7 +122,7 @@ func TestStoreFaultOfRowReads(t *testing.T) {
 		n.Stuck = true
 	}
 	n := f.join()
-	f.Run(20 * time.Minute)
+	f.Run(fixture.Size(8*time.Minute, 20*time.Minute))
 	if all := n.reports(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e told) bool { return e.Over }) {
 		t.Errorf("%s reports %v", n.Name, all)
 	}

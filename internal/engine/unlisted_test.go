@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -103,9 +104,9 @@ func TestOneWrongSource(t *testing.T) {
 		}
 		f.reset()
 		revision := f.plan().Revision
-		f.Run(10 * time.Minute)
+		f.Run(fixture.Size(5*time.Minute, 10*time.Minute))
 		if n := f.plan().Revision - revision; f.starts > 0 || n > 0 || !held() {
-			t.Errorf("%d workers: %d tenures began and %d plans were made in ten minutes; held %v", workers, f.starts, n, f.counts())
+			t.Errorf("%d workers: %d tenures began and %d plans were made at rest; held %v", workers, f.starts, n, f.counts())
 		}
 		f.polled = nil
 		f.until(2*time.Minute, f.even)
@@ -294,7 +295,7 @@ func TestFreeButUnlisted(t *testing.T) {
 		f.until(time.Minute, f.even)
 		revision := f.plan().Revision
 		f.reset()
-		f.Run(10 * time.Minute)
+		f.Run(fixture.Size(4*time.Minute, 10*time.Minute))
 		if f.starts > 0 || f.plan().Revision > revision+1 || f.calls["get lease"] > 0 {
 			t.Errorf("%d workers at rest: %d tenures began, %d plans, %v", workers, f.starts, f.plan().Revision-revision, f.calls)
 		}

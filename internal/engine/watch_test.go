@@ -27,7 +27,7 @@ var modes = []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}
 func TestLargeFleetChanges(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
-		for _, c := range []struct {
+		for _, c := range fixture.Sample(6, []struct {
 			name   string
 			change func(f *fleet)
 			limit  time.Duration
@@ -43,7 +43,7 @@ func TestLargeFleetChanges(t *testing.T) {
 			{"the first watcher dies", func(f *fleet) { f.watchers()[0].Kill() }, leaseTime + 2500*time.Millisecond, 10, true},
 			{"two die", func(f *fleet) { f.watchers()[0].Kill(); f.others()[0].Kill() }, leaseTime + 2500*time.Millisecond, 20, true},
 			{"three join", func(f *fleet) { f.join(); f.join(); f.join() }, beat + 2*time.Second, 24, mode == rebalance.Eager},
-		} {
+		}) {
 			t.Run(c.name+" "+mode.String(), func(t *testing.T) {
 				f := newFleet(t, 120, 12, mode)
 				f.reset()
@@ -450,7 +450,7 @@ func TestReportsEndWithTheWatch(t *testing.T) {
 		n.Resume(nil)
 		f.Run(time.Minute)
 	}
-	f.Run(10 * time.Minute)
+	f.Run(fixture.Size(4*time.Minute, 10*time.Minute))
 	if got := reported(f.watchers()[0]); !slices.Equal(got, all) {
 		t.Errorf("the first watcher reports %v", got)
 	}
