@@ -142,6 +142,7 @@ func TestBudgetDuringOnesOwnLockDelay(t *testing.T) {
 // TestSilentHolderIsReported: once it has shown a sign of progress, or if it has a StallAfter. The holder of a plain lock
 // need not show any, and the session says so on its seat.
 func TestSilentHolderIsReported(t *testing.T) {
+	t.Parallel()
 	f := newContest(t, 1)
 	a := f.join("a")
 	f.Run(time.Second)

@@ -59,6 +59,7 @@ func TestCommandsActSoon(t *testing.T) {
 
 // TestCommandsOfASlowClock: all workers notice a command although its wish seems to have ended when they read it.
 func TestCommandsOfASlowClock(t *testing.T) {
+	t.Parallel()
 	for i := range 12 {
 		f, shard := commanded(t, 3, i%3)
 		f.Run(time.Duration(i) * beat / 12)
@@ -74,6 +75,7 @@ func TestCommandsOfASlowClock(t *testing.T) {
 
 // TestALookIsNoPlan: that workers look at a shard makes no plan due, and the wish is removed when it has ended.
 func TestALookIsNoPlan(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{3, 12} {
 		f, shard := commanded(t, workers, 0)
 		revision, starts := f.plan().Revision, f.starts
@@ -179,6 +181,7 @@ func TestALookOutlastsThePlanOfAnother(t *testing.T) {
 // TestAShardThatIsBackStaysInThePlan: the worker that had a shard before its quarantine still says that it needs no
 // worker. A plan that is made before that worker has read the row does not leave it out again.
 func TestAShardThatIsBackStaysInThePlan(t *testing.T) {
+	t.Parallel()
 	f, _ := commanded(t, 12, 0)
 	shard := f.others()[0].Handlers[0].Shard
 	f.quarantine(shard)

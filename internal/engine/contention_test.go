@@ -219,6 +219,7 @@ func TestWaitsOutliveTheSeat(t *testing.T) {
 
 // TestRaceForALease: many sessions wait for one lease. Claims that come too late are no events of their own.
 func TestRaceForALease(t *testing.T) {
+	t.Parallel()
 	f := newContest(t, 1)
 	var all []*session
 	for i := range 8 {

@@ -84,6 +84,7 @@ func TestReadsThatHang(t *testing.T) {
 
 // TestNobodyReads: the reads of all workers fail for ten minutes. Every shard stays with its worker.
 func TestNobodyReads(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 12, 3, rebalance.Eager)
 	f.loseReads([]lease.Kind{lease.KindSeat, lease.KindTarget, lease.KindLease}, f.up()...)
 	starts := f.starts
@@ -100,6 +101,7 @@ func TestNobodyReads(t *testing.T) {
 // TestDeafWorkersAreLeft: two of three workers cannot read rows, and the third dies, or one of the two. Nobody writes plan
 // after plan. A worker that can read takes the free shards; if there is none, they wait until reads pass.
 func TestDeafWorkersAreLeft(t *testing.T) {
+	t.Parallel()
 	for _, victim := range []int{0, 2} {
 		f := newFleet(t, 12, 3, rebalance.Eager)
 		f.Run(f.config.Audit)

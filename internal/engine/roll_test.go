@@ -163,6 +163,7 @@ func TestTryWithABudgetWaitsForALivingHolder(t *testing.T) {
 // TestDeadSessionIsEvictedWithoutAWaiter: nobody wants its lease, and its seat is gone about a minute after its lease
 // time, whatever the clock of the dead session was. One session reports it. The seats of the living stay.
 func TestDeadSessionIsEvictedWithoutAWaiter(t *testing.T) {
+	t.Parallel()
 	for name, of := range map[string]struct {
 		sessions int
 		ahead    time.Duration

@@ -50,6 +50,7 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 // TestSickWorkerOfASmallGroup: there are not three shards that could fail under the sick worker. Each failure counts,
 // because they progress elsewhere.
 func TestSickWorkerOfASmallGroup(t *testing.T) {
+	t.Parallel()
 	for shards := 2; shards <= 4; shards++ {
 		t.Run(strconv.Itoa(shards), func(t *testing.T) {
 			c := newWorkload(t, shards, 5, true)
@@ -242,6 +243,7 @@ func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
 // TestUnwellWorkersHoldWhatHasNoOtherPlace: shards for which the workers that are well have no room
 // are placed on the unwell one, which tries them one at a time and processes all as soon as it can.
 func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
+	t.Parallel()
 	c := newWorkload(t, 12, 5, true)
 	c.config.MaxShards = 4
 	c.join("ab")

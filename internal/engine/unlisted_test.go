@@ -115,6 +115,7 @@ func TestOneWrongSource(t *testing.T) {
 
 // TestKeepUnlisted: with KeepUnlisted the same shards are processed as before.
 func TestKeepUnlisted(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, 0, rebalance.Eager)
 		f.config.KeepUnlisted = true
@@ -134,6 +135,7 @@ func TestKeepUnlisted(t *testing.T) {
 
 // TestChildOfAnUnlistedShard: an unlisted parent counts as finished once nobody processes it.
 func TestChildOfAnUnlistedShard(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
 		name := f.up()[1].Handlers[0].Shard
@@ -238,6 +240,7 @@ func TestDeclinedBesideAFullWorker(t *testing.T) {
 // TestChildWaitsForAnotherSource: the source of the first watcher of a large fleet lacks a parent, so that it gives
 // the parent up and plans the child. The worker that gets the child goes by its own source, which lists the parent.
 func TestChildWaitsForAnotherSource(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.watchers()[0]
 	f.wish(lease.Wish{Kind: lease.WishPin, Subject: "child", To: f.others()[0].Name, By: "operator"})
@@ -321,6 +324,7 @@ func TestUnlistedChildIsNotBegun(t *testing.T) {
 // TestOnlyAWrongSourceHasRoom: a worker gives up a shard that the sources of the others list, but these have no room.
 // Nobody makes plans without end for that.
 func TestOnlyAWrongSourceHasRoom(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []int{0, 2} {
 		f := newFleet(t, 12, 0, rebalance.Eager)
 		f.config.MaxShards = 3
@@ -346,6 +350,7 @@ func TestOnlyAWrongSourceHasRoom(t *testing.T) {
 // TestLightWorkerForgets: in a large fleet a worker that does not poll has given a shard up as unlisted. When the source
 // lists the shard again, that worker may have it, and declines it no more.
 func TestLightWorkerForgets(t *testing.T) {
+	t.Parallel()
 	for _, pinned := range []bool{true, false} {
 		f := newFleet(t, 24, 12, rebalance.Eager)
 		n := f.others()[0]
@@ -370,6 +375,7 @@ func TestLightWorkerForgets(t *testing.T) {
 // TestOrphansOfAWrongPlanner: the source of the first watcher of a large fleet lacks everything but one shard. It does
 // not assign to itself what dead workers leave.
 func TestOrphansOfAWrongPlanner(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.watchers()[0]
 	var lacks []string
