@@ -376,7 +376,7 @@ func sieges(sessions bool) (all []siegeOf) {
 // all is held within its bound. A large fleet whose first watcher can write no targets does not learn what the source lists.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
-	for i, of := range append(fixture.Sample(4, sieges(false)), fixture.Sample(4, sieges(true))...) {
+	for i, of := range append(fixture.Sample(3, sieges(false)), fixture.Sample(3, sieges(true))...) {
 		t.Run(fmt.Sprintf("%s/%d %s/%s", of.name, of.size, map[bool]string{false: "workers", true: "sessions"}[of.sessions], of.victim), func(t *testing.T) {
 			t.Parallel()
 			var s *siege

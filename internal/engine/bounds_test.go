@@ -36,7 +36,7 @@ func TestBoundsOfIncidents(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d workers", c.name, workers), func(t *testing.T) {
 				worst, sum, n := time.Duration(0), time.Duration(0), 0
 				for range fixture.Size(1, 5) {
-					f := newFleet(t, 6*workers, workers, rebalance.Eager)
+					f := newFleet(t, fixture.Size(3, 6)*workers, workers, rebalance.Eager)
 					for i := range fixture.Size(2, 4) {
 						f.Run(70*time.Second + time.Duration(n)*beat/20)
 						took := c.happens(f, i)

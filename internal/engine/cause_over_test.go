@@ -17,6 +17,7 @@ import (
 // the first worker is no longer drained, has left, or has nothing any more. That another worker is drained for the same reason
 // does not matter. An owner that hands the shard over itself knows that it is not the first one.
 func TestCauseThatIsOver(t *testing.T) {
+	t.Parallel()
 	type these []int
 	both := []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}
 	for name, c := range map[string]struct {

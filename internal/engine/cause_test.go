@@ -142,6 +142,7 @@ func TestSettledWorkerHasNoCause(t *testing.T) {
 // TestDrainOutlastsAJoin: while a worker is drained, another joins, and the next plan sends some of the shards to that one. They
 // still move because of the drain, also if the plan before has only repeated the cause.
 func TestDrainOutlastsAJoin(t *testing.T) {
+	t.Parallel()
 	drainOutlasts(t, 60, false)
 	drainOutlasts(t, 240, true)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -141,11 +142,12 @@ func TestBudgetDuringOnesOwnLockDelay(t *testing.T) {
 // TestSilentHolderIsReported: once it has shown a sign of progress, or if it has a StallAfter. The holder of a plain lock
 // need not show any, and the session says so on its seat.
 func TestSilentHolderIsReported(t *testing.T) {
+	t.Parallel()
 	f := newContest(t, 1)
 	a := f.join("a")
 	f.Run(time.Second)
 	a.lock()
-	f.Run(24 * time.Hour)
+	f.Run(fixture.Size(4*time.Hour, 24*time.Hour))
 	a.never(event.Silent)
 	a.Input(engine.Marks{Tenure: a.held["lock"].Tenure})
 	f.Run(4 * time.Minute)

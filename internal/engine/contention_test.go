@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
@@ -95,7 +96,8 @@ func TestWaitStandsOnTheSeat(t *testing.T) {
 // TestManyWaits: the seat of a session that waits for many leases names the oldest waits and counts the others, and a
 // heartbeat costs one write unit. The seat of a session that waits for nothing has neither attribute.
 func TestManyWaits(t *testing.T) {
-	const many = 2000
+	t.Parallel()
+	many := fixture.Size(1100, 2000)
 	f := newContest(t, 1)
 	a, b := f.join("a"), f.join("b")
 	f.Run(time.Second)
@@ -113,7 +115,7 @@ func TestManyWaits(t *testing.T) {
 	}
 	f.Run(5 * beat)
 	seat := f.seat(b.member)
-	if len(seat.Waits) == 0 || len(seat.Waits) > lease.MaxWaits || int64(len(seat.Waits))+seat.WaitsLeft != many {
+	if len(seat.Waits) == 0 || len(seat.Waits) > lease.MaxWaits || int64(len(seat.Waits))+seat.WaitsLeft != int64(many) {
 		t.Errorf("the seat names %d waits, and counts %d more", len(seat.Waits), seat.WaitsLeft)
 	}
 	for i, w := range seat.Waits {
@@ -217,6 +219,7 @@ func TestWaitsOutliveTheSeat(t *testing.T) {
 
 // TestRaceForALease: many sessions wait for one lease. Claims that come too late are no events of their own.
 func TestRaceForALease(t *testing.T) {
+	t.Parallel()
 	f := newContest(t, 1)
 	var all []*session
 	for i := range 8 {

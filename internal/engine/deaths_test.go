@@ -21,6 +21,7 @@ import (
 // TestOldFailureSetsNothingAside: a worker remembers that a shard has failed before. It
 // has come further since, then its owner dies: that is no second failure in a row.
 func TestOldFailureSetsNothingAside(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(6) { // now and then the rows are listed just in time
 		w := newTwins(t, 8)
 		w.chance = rand.New(rand.NewPCG(seed, 7))
@@ -55,6 +56,7 @@ func TestOldFailureSetsNothingAside(t *testing.T) {
 // before a parent was finished, and adopted. The workers remember the parent's end; its
 // child, which is listed now, begins after the next one.
 func TestWhoComesBackTrustsNoMemoryOfParents(t *testing.T) {
+	t.Parallel()
 	w := newTwins(t, 10)
 	parent, child := engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}
 	w.lists(parent)
@@ -95,6 +97,7 @@ func older(t *testing.T, shards []engine.Shard) *judge.Store {
 // TestNothingIsClaimedInVain: one worker after the other leaves. Most remember its shards
 // where they were minutes ago, and still nobody takes them for a dead worker's.
 func TestNothingIsClaimedInVain(t *testing.T) {
+	t.Parallel()
 	w := newTwins(t, 24)
 	fleet := w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(2*time.Minute, w.even)
@@ -113,6 +116,7 @@ func TestNothingIsClaimedInVain(t *testing.T) {
 // TestDeathBeforeTheRowsAreListed: a newcomer dies that has just been given shards, then who
 // has just inherited some. Nobody has listed the rows since, and all know what those had.
 func TestDeathBeforeTheRowsAreListed(t *testing.T) {
+	t.Parallel()
 	w := newTwins(t, 24)
 	w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(2*time.Minute, w.even)
@@ -151,7 +155,7 @@ func TestWrongGuess(t *testing.T) {
 func TestDeathWhileAPlanIsMade(t *testing.T) {
 	t.Parallel()
 	const most = 500 * time.Millisecond // after the seat is deleted
-	step := fixture.Size(20*time.Millisecond, 10*time.Millisecond)
+	step := fixture.Size(40*time.Millisecond, 10*time.Millisecond)
 	for workers := 3; workers < 5; workers++ {
 		var gone, worst time.Duration
 		for early := time.Duration(0); early < 900*time.Millisecond; early = max(early+step, 400*time.Millisecond) {
@@ -192,7 +196,7 @@ func rollout(t *testing.T, seed uint64, shards int, c engine.Config, names ...st
 	}
 	w.enterAll("bcdefgh", c)
 	w.until(10*time.Minute, w.held)
-	w.Run(10*time.Minute + time.Duration(w.chance.IntN(5000))*time.Millisecond)
+	w.Run(fixture.Size(2*time.Minute, 10*time.Minute) + time.Duration(w.chance.IntN(5000))*time.Millisecond)
 	return w, old
 }
 
@@ -278,6 +282,7 @@ func TestUnreadableRowIsNotClaimed(t *testing.T) {
 
 // TestWhatASuspectHoldsIsNotRead: it is planned, but nobody can claim it yet.
 func TestWhatASuspectHoldsIsNotRead(t *testing.T) {
+	t.Parallel()
 	w := newTwins(t, 24)
 	fleet := w.enterAll("abcdef", config(rebalance.Cooperative))
 	w.until(5*time.Minute, w.even)

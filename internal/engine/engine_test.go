@@ -11,6 +11,7 @@ import (
 // TestFleetLife: four workers on 64 shards start, are joined by a fifth, lose one, and
 // stop; within the bounds that are promised, and in fake time.
 func TestFleetLife(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		t.Run(mode.String(), func(t *testing.T) {
 			w := newTwins(t, 64)

@@ -43,6 +43,7 @@ func (s *session) failing(edit ...func(*engine.Acquire)) (failures func() int, l
 // TestFailingSessionStarvesNobody: the holders of a session fail or stall, and the session asks again at once. A session
 // that waits acquires the lease within about a heartbeat interval, and one that joins later within two.
 func TestFailingSessionStarvesNobody(t *testing.T) {
+	t.Parallel()
 	const stall = 5 * time.Second
 	for name, of := range map[string]struct {
 		stalls, late bool
@@ -84,6 +85,7 @@ func TestFailingSessionStarvesNobody(t *testing.T) {
 // interval. Beside another session, even if that one's seat cannot be read, it does not list them for this purpose, and
 // fails less often.
 func TestSessionAloneMayFailAtOnce(t *testing.T) {
+	t.Parallel()
 	const often = int(time.Minute / beat)
 	for name, of := range map[string]struct{ other, leaves, unreadable, alone bool }{
 		"alone":                           {alone: true},

@@ -16,6 +16,7 @@ import (
 // TestStray: a shard is taken by hand from a worker of a large fleet that has nothing to
 // commit. The audit finds its row without an owner, and the worker reads it again.
 func TestStray(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	n := f.others()[0]
 	h := n.Handlers[0]
@@ -170,6 +171,7 @@ func TestMixedPages(t *testing.T) {
 // revision without them. The worker reads them again with growing pauses, and then says that it
 // misses its target. Then the plan writes it again.
 func TestPagesThatStayMixed(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		of := f.up()[workers-1]

@@ -71,6 +71,7 @@ func TestFailingReadsArePaced(t *testing.T) {
 // TestStandingRequestIsCheap: an owner takes an hour to wind down, and its successor has agreed to
 // wait. It reads the row once per heartbeat, and takes the shard over within one.
 func TestStandingRequestIsCheap(t *testing.T) {
+	t.Parallel()
 	p := newFleet(t, 2, 0, rebalance.Eager)
 	p.config.Handoff = rebalance.Terms{Mode: rebalance.Eager, Drain: 5 * time.Second, AfterDrain: rebalance.Wait}
 	a := p.follow("a")
@@ -243,6 +244,7 @@ func TestFreedShardIsTriedAgain(t *testing.T) {
 // TestAcceptedOffersAreNotWithdrawn: a cooperative move is two writes of the row, the offer and its
 // acceptance. An owner that sees the request vanish reads the row before it withdraws the offer.
 func TestAcceptedOffersAreNotWithdrawn(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 12, 0, rebalance.Cooperative)
 	f.config.TTL = time.Second
 	f.join()

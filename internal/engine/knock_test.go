@@ -11,6 +11,7 @@ import (
 // TestDeathsSoonAfterAnother: three workers of a large fleet die within two heartbeat intervals. Each time all are held
 // again in less than a second, also if a worker gets shards of the dead by one plan soon after another.
 func TestDeathsSoonAfterAnother(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 80, 0, rebalance.Cooperative)
 	f.wires = new(virtual.Wires)
 	f.config.TTL = time.Minute

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardlease/shardlease-go/checkpoint"
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -181,8 +182,8 @@ func TestMoveOfAShard(t *testing.T) {
 		for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 			f := newFleet(t, 2*workers, workers, mode)
 			f.Run(time.Minute)
-			for i := range f.nodes {
-				from, to := f.nodes[i], f.nodes[(i+1)%workers]
+			for _, from := range fixture.Sample(3, f.nodes) {
+				to := f.nodes[(slices.Index(f.nodes, from)+1)%workers]
 				shard := from.Handlers[0].Shard
 				f.wish(f.move(shard, to.Name, 10*time.Minute))
 				f.until(noticed+time.Second, func() bool { return to.holds(shard) })

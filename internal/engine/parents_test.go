@@ -29,7 +29,8 @@ func TestChildrenInALargeFleet(t *testing.T) {
 // for. The children of all of them begin soon. Before, the children of those without room waited for an audit.
 func TestManyParentsFinishAtOnce(t *testing.T) {
 	t.Parallel()
-	const workers, each = 12, 150
+	const workers = 12
+	each := fixture.Size(lease.MaxNews+10, 150)
 	for _, watches := range []bool{true, false} {
 		f := newFleet(t, workers*each, workers, rebalance.Eager)
 		n := f.others()[0]
@@ -56,7 +57,7 @@ func TestNewsEnds(t *testing.T) {
 	n := f.others()[0]
 	f.reset()
 	for range lease.MaxNews + 30 {
-		f.Run(fixture.Size(12*time.Second, 15*time.Second))
+		f.Run(fixture.Size(9*time.Second, 15*time.Second))
 		n.end(n.Handlers[0])
 	}
 	f.Run(10 * time.Second)
@@ -69,7 +70,7 @@ func TestNewsEnds(t *testing.T) {
 // dies. Its shards are processed as soon as otherwise.
 func TestPlansWithoutRows(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 12*150, 12, rebalance.Eager)
+	f := newFleet(t, 12*fixture.Size(lease.MaxNews+10, 150), 12, rebalance.Eager)
 	n, dies := f.others()[0], f.others()[1]
 	f.fail(leaseTime, func(_ *member, o engine.Output) bool {
 		list, is := o.(engine.List)

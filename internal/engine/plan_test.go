@@ -207,6 +207,7 @@ func TestNoPlan(t *testing.T) {
 // so a watcher writes one above the highest that any seat knows. Nothing moves by it, and a newcomer gets
 // its share.
 func TestPlanByHand(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 10*workers, workers, rebalance.Eager)
 		old := f.plan()
@@ -401,6 +402,7 @@ func TestRoomForUnplacedShards(t *testing.T) {
 // TestNewsEnd: a worker of a large fleet that does not watch says that a shard has finished until plans have
 // been made with that. So the plan keeps the shard if it comes back.
 func TestNewsEnd(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.others()[0]
 	f.end(n.Handlers[0].Shard)
@@ -435,6 +437,7 @@ func TestPageBeyondATargetAssignsNothing(t *testing.T) {
 // TestSlowPlans: to write the targets takes longer than others wait for a plan. Each planner that gives up on the
 // one before it waits for longer, so that one plan is completed.
 func TestSlowPlans(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
 		f.delay(10*time.Second, func(_ *member, o engine.Output) bool { return sends(o, lease.KindTarget) })
@@ -448,6 +451,7 @@ func TestSlowPlans(t *testing.T) {
 // that of the worker to which the plan assigns it answers later. No plan leaves the shard out when the
 // worker has begun it.
 func TestShardThatComesBackStays(t *testing.T) {
+	t.Parallel()
 	for late, most := range map[time.Duration]time.Duration{100 * time.Millisecond: beat + time.Second, 1500 * time.Millisecond: 3*beat + 3*time.Second} {
 		f := newFleet(t, 24, 12, rebalance.Eager)
 		n := f.others()[0]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -17,6 +18,7 @@ import (
 // TestOneWorkerReportsForAll: the worker that reports for the fleet pauses for less than its lease time. No other
 // worker reports the same meanwhile, because it would have to take that back.
 func TestOneWorkerReportsForAll(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{3, 12} {
 		f := newFleet(t, 2*workers+2, 0, rebalance.Eager)
 		f.config.MaxShards, f.config.KeepUnlisted, f.config.Poll = 2, true, 2*time.Second
@@ -55,6 +57,7 @@ func (f *fleet) replace(round, shards int) {
 
 // TestGoneShardsAreForgotten: the source replaces all shards again and again. The workers forget the old ones.
 func TestGoneShardsAreForgotten(t *testing.T) {
+	t.Parallel()
 	const shards = 8
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second
@@ -78,7 +81,7 @@ func TestShardsThatWereGivenUpAreForgotten(t *testing.T) {
 	const shards = 8
 	f := newFleet(t, 0, 2, rebalance.Eager)
 	f.config.Poll = 10 * time.Second
-	for round := range 40 {
+	for round := range fixture.Size(12, 40) {
 		f.replace(round, shards)
 		f.Run(30 * time.Second)
 		for _, n := range f.up() {
@@ -114,6 +117,7 @@ func TestStoreFaultEndsWithAListing(t *testing.T) {
 // TestStoreFaultOfRowReads: reads of single rows fail all the time, and listings do not. A worker that requests a shard, and
 // reads its row again and again, reports one fault that lasts.
 func TestStoreFaultOfRowReads(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 6, 3, rebalance.Eager)
 	f.config.Handoff = rebalance.Terms{Mode: rebalance.Eager, AfterDrain: rebalance.Wait}
 	f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return gets(o, lease.KindLease) })
@@ -121,7 +125,7 @@ func TestStoreFaultOfRowReads(t *testing.T) {
 		n.Stuck = true
 	}
 	n := f.join()
-	f.Run(20 * time.Minute)
+	f.Run(fixture.Size(8*time.Minute, 20*time.Minute))
 	if all := n.reports(event.StoreFault); len(all) == 0 || slices.ContainsFunc(all, func(e told) bool { return e.Over }) {
 		t.Errorf("%s reports %v", n.Name, all)
 	}
@@ -130,6 +134,7 @@ func TestStoreFaultOfRowReads(t *testing.T) {
 // TestStoreFaultOfASeatRead: the reads of an owner's seat fail, and the next plan takes the shard away from the worker that
 // has read it. The fault ends, because nobody repeats the read.
 func TestStoreFaultOfASeatRead(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 14*4, 14, rebalance.Eager)
 	n, owner := f.others()[0], f.others()[1]
 	name := owner.Handlers[0].Shard
@@ -147,6 +152,7 @@ func TestStoreFaultOfASeatRead(t *testing.T) {
 // TestStoreFaultOfAListingEnds: single reads of a row fail, and so does the listing of all rows that replaces them. Then
 // single reads pass again, and a worker of a large fleet that does not plan lists no rows. The fault ends.
 func TestStoreFaultOfAListingEnds(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 14*4, 14, rebalance.Eager)
 	n, owner := f.others()[0], f.others()[1]
 	name, failed := owner.Handlers[0].Shard, false
@@ -168,6 +174,7 @@ func TestStoreFaultOfAListingEnds(t *testing.T) {
 // TestMissingPlanIsReported: each worker reports that no plan is complete, if that lasts, and that it is over. The plan
 // cannot be read, and no worker is left that lists the seats; or no target can be written; or no plan.
 func TestMissingPlanIsReported(t *testing.T) {
+	t.Parallel()
 	noWrites := func(kind lease.Kind) func(*fleet) {
 		return func(f *fleet) {
 			f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, kind) })
@@ -219,6 +226,7 @@ func TestMissingPlanIsReported(t *testing.T) {
 // TestPlansThatFollowEachOther: the wishes change so often that a plan is due all the time, and each is completed. None
 // is reported as missing.
 func TestPlansThatFollowEachOther(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	revision := f.plan().Revision
 	for i := range 2500 {
@@ -236,6 +244,7 @@ func TestPlansThatFollowEachOther(t *testing.T) {
 // TestFaultOfTicksLasts: in a large fleet every swap of the plan fails, and nothing else. The worker that ticks reports
 // that once while it lasts, although the table answers its other calls.
 func TestFaultOfTicksLasts(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	f.fail(50*time.Millisecond, func(_ *member, o engine.Output) bool { return sends(o, lease.KindPlan) })
 	n := f.watchers()[0]

@@ -16,6 +16,7 @@ import (
 // TestOnePlanForALeave: the plan that gives away what a leaving worker has is the only one. When its
 // seat goes, nothing is planned and nothing is late, although the next watcher has not seen it leave.
 func TestOnePlanForALeave(t *testing.T) {
+	t.Parallel()
 	for workers, lists := range map[int]string{4: "page of seat", 12: "list seat"} {
 		for _, unseen := range []bool{false, true} {
 			f := newFleet(t, 24, workers, rebalance.Eager)
@@ -44,6 +45,7 @@ func TestOnePlanForALeave(t *testing.T) {
 // TestOnePlanForALeaveWithoutRoom: nobody has room for what a leaving worker has. The plan says so at
 // once, and not only when its seat goes.
 func TestOnePlanForALeaveWithoutRoom(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager, func(c *engine.Config) { c.MaxShards = 2 })
 		f.Run(40 * time.Second)

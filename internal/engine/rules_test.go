@@ -286,6 +286,7 @@ func TestCommitsWaitForAnOffer(t *testing.T) {
 // TestCrashIsNoticedTogether: whichever worker evicts a dead one first, the others look often
 // enough by then to claim their part at once.
 func TestCrashIsNoticedTogether(t *testing.T) {
+	t.Parallel()
 	for apart := 200 * time.Millisecond; apart < 3*time.Second; apart += 300 * time.Millisecond {
 		w := newTwins(t, 30)
 		for _, name := range []string{"a", "b", "c"} {

@@ -20,12 +20,15 @@ var sickFor = flag.Duration("sick.for", 0, "for how long all workers of TestAllS
 // watched is how long most tests watch a fleet with sick workers: an hour, or ten minutes in a sample.
 func watched() time.Duration { return fixture.Size(10*time.Minute, time.Hour) }
 
+// plenty is how many shards most of their fleets have: 40, or 20 in a sample.
+func plenty() int { return fixture.Size(20, 40) }
+
 // TestSickWorkerCostsNothing: four workers are well, and one joins whose handlers fail at once. In
 // an hour no shard is quarantined, none is unprocessed for longer than two minutes in sum, and an
 // event names the sick worker.
 func TestSickWorkerCostsNothing(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newWorkload(t, 40, maxAttempts, commits)
+		c := newWorkload(t, plenty(), maxAttempts, commits)
 		c.fails = sick("e")
 		c.join("abcd")
 		c.recovers(5 * time.Second)
@@ -47,6 +50,7 @@ func TestSickWorkerCostsNothing(t *testing.T) {
 // TestSickWorkerOfASmallGroup: there are not three shards that could fail under the sick worker. Each failure counts,
 // because they progress elsewhere.
 func TestSickWorkerOfASmallGroup(t *testing.T) {
+	t.Parallel()
 	for shards := 2; shards <= 4; shards++ {
 		t.Run(strconv.Itoa(shards), func(t *testing.T) {
 			c := newWorkload(t, shards, 5, true)
@@ -87,7 +91,7 @@ func TestUnquarantinedPoison(t *testing.T) {
 // that worker is unwell, its shards go to the others nevertheless.
 func TestSickWorkerWithoutBackoff(t *testing.T) {
 	t.Parallel()
-	c := newWorkload(t, 40, 0, true)
+	c := newWorkload(t, plenty(), 0, true)
 	c.config.Backoff = -1
 	c.fails = sick("e")
 	c.join("abcde")
@@ -102,7 +106,7 @@ func TestSickWorkerWithoutBackoff(t *testing.T) {
 // than one.
 func TestTwoSickOfFive(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newWorkload(t, 40, maxAttempts, commits)
+		c := newWorkload(t, plenty(), maxAttempts, commits)
 		c.join("abcde")
 		c.recovers(10 * time.Second)
 		c.run(time.Minute)
@@ -126,7 +130,7 @@ func TestTwoSickOfFive(t *testing.T) {
 //	go test ./internal/engine -run TestAllSick -sick.for 30m -v
 func TestAllSick(t *testing.T) {
 	kinds(t, func(t *testing.T, maxAttempts int64, commits bool) {
-		c := newWorkload(t, 40, maxAttempts, commits)
+		c := newWorkload(t, plenty(), maxAttempts, commits)
 		c.join("abcde")
 		c.recovers(10 * time.Second)
 		c.run(time.Minute)
@@ -153,7 +157,7 @@ func TestPoisonIsQuarantined(t *testing.T) {
 		for _, commits := range []bool{true, false} {
 			t.Run(fmt.Sprintf("workers=%s,commits=%v", workers, commits), func(t *testing.T) {
 				t.Parallel()
-				c := newWorkload(t, 40, 5, commits)
+				c := newWorkload(t, plenty(), 5, commits)
 				const poison = "shard-007"
 				c.fails = func(_, shard string) bool { return shard == poison }
 				c.join(workers)
@@ -178,7 +182,7 @@ func TestSickWorkersOfALargeFleet(t *testing.T) {
 	for _, commits := range fixture.Sample(1, []bool{true, false}) {
 		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
 			t.Parallel()
-			c := newWorkload(t, 60, 5, commits)
+			c := newWorkload(t, fixture.Size(36, 60), 5, commits)
 			c.join("abcdefghijkl")
 			c.recovers(20 * time.Second)
 			c.run(time.Minute)
@@ -198,7 +202,7 @@ func TestPoisonBesideSickWorkers(t *testing.T) {
 	for _, well := range []string{"abc", "a"} {
 		t.Run(well, func(t *testing.T) {
 			t.Parallel()
-			c := newWorkload(t, 40, 5, true)
+			c := newWorkload(t, plenty(), 5, true)
 			const poison = "shard-007"
 			c.fails = func(worker, shard string) bool { return worker == "x" || shard == poison }
 			c.join(well + "x")
@@ -239,6 +243,7 @@ func TestSuspicionOfAWorkerThatDoesNotWatch(t *testing.T) {
 // TestUnwellWorkersHoldWhatHasNoOtherPlace: shards for which the workers that are well have no room
 // are placed on the unwell one, which tries them one at a time and processes all as soon as it can.
 func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
+	t.Parallel()
 	c := newWorkload(t, 12, 5, true)
 	c.config.MaxShards = 4
 	c.join("ab")
@@ -268,7 +273,7 @@ func TestUnwellWorkersHoldWhatHasNoOtherPlace(t *testing.T) {
 // return an error.
 func TestStallsMakeUnwell(t *testing.T) {
 	t.Parallel()
-	c := newWorkload(t, 40, 5, true)
+	c := newWorkload(t, plenty(), 5, true)
 	c.config.StallAfter = 10 * time.Second
 	c.join("abcd")
 	c.recovers(5 * time.Second)

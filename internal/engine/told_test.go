@@ -69,6 +69,7 @@ func TestHangingHandlerIsOnTheSeat(t *testing.T) {
 // TestReturningHandlerHangsNot: handlers that return within half a second after the end of their tenures are on no seat, although
 // heartbeats are stored meanwhile.
 func TestReturningHandlerHangsNot(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 8, 4, rebalance.Eager)
 	n, beats := f.nodes[1], 0
 	n.Stuck = true

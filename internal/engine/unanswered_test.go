@@ -17,6 +17,7 @@ import (
 // TestOneWriteAtATime: the writes of one kind of record fail, each so slowly that the next one is due before. No worker
 // has two writes of one record under way (member.oneAtATime), and all go on.
 func TestOneWriteAtATime(t *testing.T) {
+	t.Parallel()
 	for kind, after := range map[lease.Kind]time.Duration{
 		lease.KindLease: 5 * time.Second, lease.KindSeat: 2 * time.Second, lease.KindPlan: 2 * beat, lease.KindTarget: 5 * time.Second, lease.KindWishes: 5 * time.Second,
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/internal/engine"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -103,9 +104,9 @@ func TestOneWrongSource(t *testing.T) {
 		}
 		f.reset()
 		revision := f.plan().Revision
-		f.Run(10 * time.Minute)
+		f.Run(fixture.Size(5*time.Minute, 10*time.Minute))
 		if n := f.plan().Revision - revision; f.starts > 0 || n > 0 || !held() {
-			t.Errorf("%d workers: %d tenures began and %d plans were made in ten minutes; held %v", workers, f.starts, n, f.counts())
+			t.Errorf("%d workers: %d tenures began and %d plans were made at rest; held %v", workers, f.starts, n, f.counts())
 		}
 		f.polled = nil
 		f.until(2*time.Minute, f.even)
@@ -114,6 +115,7 @@ func TestOneWrongSource(t *testing.T) {
 
 // TestKeepUnlisted: with KeepUnlisted the same shards are processed as before.
 func TestKeepUnlisted(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, 0, rebalance.Eager)
 		f.config.KeepUnlisted = true
@@ -133,6 +135,7 @@ func TestKeepUnlisted(t *testing.T) {
 
 // TestChildOfAnUnlistedShard: an unlisted parent counts as finished once nobody processes it.
 func TestChildOfAnUnlistedShard(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		f := newFleet(t, 2*workers, workers, rebalance.Eager)
 		name := f.up()[1].Handlers[0].Shard
@@ -237,6 +240,7 @@ func TestDeclinedBesideAFullWorker(t *testing.T) {
 // TestChildWaitsForAnotherSource: the source of the first watcher of a large fleet lacks a parent, so that it gives
 // the parent up and plans the child. The worker that gets the child goes by its own source, which lists the parent.
 func TestChildWaitsForAnotherSource(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.watchers()[0]
 	f.wish(lease.Wish{Kind: lease.WishPin, Subject: "child", To: f.others()[0].Name, By: "operator"})
@@ -294,7 +298,7 @@ func TestFreeButUnlisted(t *testing.T) {
 		f.until(time.Minute, f.even)
 		revision := f.plan().Revision
 		f.reset()
-		f.Run(10 * time.Minute)
+		f.Run(fixture.Size(4*time.Minute, 10*time.Minute))
 		if f.starts > 0 || f.plan().Revision > revision+1 || f.calls["get lease"] > 0 {
 			t.Errorf("%d workers at rest: %d tenures began, %d plans, %v", workers, f.starts, f.plan().Revision-revision, f.calls)
 		}
@@ -320,6 +324,7 @@ func TestUnlistedChildIsNotBegun(t *testing.T) {
 // TestOnlyAWrongSourceHasRoom: a worker gives up a shard that the sources of the others list, but these have no room.
 // Nobody makes plans without end for that.
 func TestOnlyAWrongSourceHasRoom(t *testing.T) {
+	t.Parallel()
 	for _, wrong := range []int{0, 2} {
 		f := newFleet(t, 12, 0, rebalance.Eager)
 		f.config.MaxShards = 3
@@ -345,6 +350,7 @@ func TestOnlyAWrongSourceHasRoom(t *testing.T) {
 // TestLightWorkerForgets: in a large fleet a worker that does not poll has given a shard up as unlisted. When the source
 // lists the shard again, that worker may have it, and declines it no more.
 func TestLightWorkerForgets(t *testing.T) {
+	t.Parallel()
 	for _, pinned := range []bool{true, false} {
 		f := newFleet(t, 24, 12, rebalance.Eager)
 		n := f.others()[0]
@@ -369,6 +375,7 @@ func TestLightWorkerForgets(t *testing.T) {
 // TestOrphansOfAWrongPlanner: the source of the first watcher of a large fleet lacks everything but one shard. It does
 // not assign to itself what dead workers leave.
 func TestOrphansOfAWrongPlanner(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Eager)
 	n := f.watchers()[0]
 	var lacks []string

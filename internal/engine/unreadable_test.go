@@ -220,6 +220,7 @@ func TestMalformedTargetIsReportedWhileItLasts(t *testing.T) {
 // could read it before, one joins that never has, and the worker itself knows what is in it. They agree about
 // plans, and move nothing to and fro.
 func TestPlansWithAnUnreadableSeat(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{3, 12} {
 		for _, dead := range []bool{false, true} {
 			f := newFleet(t, 4*workers, 0, rebalance.Eager)
@@ -284,6 +285,7 @@ func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
 // TestSpoiltPagesOfATarget: a page is left of an earlier, longer target, or pages are no whole target, which
 // nobody reads any more. The next plan moves no shard that they name.
 func TestSpoiltPagesOfATarget(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{4, 12} {
 		for _, left := range []bool{true, false} {
 			f := newFleet(t, 2*workers, workers, rebalance.Eager)

@@ -27,7 +27,7 @@ var modes = []rebalance.Mode{rebalance.Eager, rebalance.Cooperative}
 func TestLargeFleetChanges(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
-		for _, c := range []struct {
+		for _, c := range fixture.Sample(6, []struct {
 			name   string
 			change func(f *fleet)
 			limit  time.Duration
@@ -43,7 +43,7 @@ func TestLargeFleetChanges(t *testing.T) {
 			{"the first watcher dies", func(f *fleet) { f.watchers()[0].Kill() }, leaseTime + 2500*time.Millisecond, 10, true},
 			{"two die", func(f *fleet) { f.watchers()[0].Kill(); f.others()[0].Kill() }, leaseTime + 2500*time.Millisecond, 20, true},
 			{"three join", func(f *fleet) { f.join(); f.join(); f.join() }, beat + 2*time.Second, 24, mode == rebalance.Eager},
-		} {
+		}) {
 			t.Run(c.name+" "+mode.String(), func(t *testing.T) {
 				f := newFleet(t, 120, 12, mode)
 				f.reset()
@@ -155,6 +155,7 @@ func TestFirstWatcherThatLives(t *testing.T) {
 
 // TestAllWatchersDie: a worker that the plan does not name takes over: one, although all notice.
 func TestAllWatchersDie(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{12, 40} {
 		f := newFleet(t, 10*workers, workers, rebalance.Cooperative)
 		for _, n := range f.watchers() {
@@ -294,6 +295,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 
 // TestManyComeAtOnce: no plan says yet that the fleet is large. Not all workers list all seats.
 func TestManyComeAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 300, 0, rebalance.Cooperative)
 	for range 150 {
 		f.join()
@@ -386,6 +388,7 @@ func TestBlindWatchers(t *testing.T) {
 // TestPollsAfterADraft: while a worker still writes a plan, it ceases to be a watcher, gets an answer of its
 // source, and is one of a small fleet. It polls on.
 func TestPollsAfterADraft(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 12, rebalance.Cooperative)
 	first := f.watchers()[0]
 	f.delay(10*f.config.Poll, func(n *member, o engine.Output) bool { return n == first && sends(o, lease.KindTarget) })
@@ -412,6 +415,7 @@ func TestPollsAfterADraft(t *testing.T) {
 // TestDeadSeatsWithALongLeaseTime: two workers die that have a lease time of ten minutes. Another leaves meanwhile:
 // the plan for that does not wait until the dead ones have expired.
 func TestDeadSeatsWithALongLeaseTime(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 24, 10, rebalance.Eager)
 	f.config.TTL *= 60
 	x, y := f.join(), f.join()
@@ -450,7 +454,7 @@ func TestReportsEndWithTheWatch(t *testing.T) {
 		n.Resume(nil)
 		f.Run(time.Minute)
 	}
-	f.Run(10 * time.Minute)
+	f.Run(fixture.Size(4*time.Minute, 10*time.Minute))
 	if got := reported(f.watchers()[0]); !slices.Equal(got, all) {
 		t.Errorf("the first watcher reports %v", got)
 	}
@@ -479,6 +483,7 @@ func (f *fleet) slowLists(of *member) {
 // TestSlowFirstWatcher: the heartbeats of the first watcher are in time, and its listings of the seats
 // are late. The next watcher plans, and once: two seconds after it has seen a change.
 func TestSlowFirstWatcher(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 120, 12, rebalance.Cooperative)
 	f.slowLists(f.watchers()[0])
 	f.Run(20 * time.Second)
@@ -559,6 +564,7 @@ func TestNewWatcherIsNotTheFirst(t *testing.T) {
 // TestTheDeadAreNotAsked: most watchers of a large fleet read the plan that follows a death before they list the seats
 // again. They do not request the shards of the dead workers, which nobody would serve, whenever the workers die.
 func TestTheDeadAreNotAsked(t *testing.T) {
+	t.Parallel()
 	moments := fixture.Size(5, 20)
 	for i := range moments {
 		f := newFleet(t, 64, 16, rebalance.Eager)

@@ -103,6 +103,7 @@ func TestDrainAndPins(t *testing.T) {
 // TestNoWishKeepsAnOrphan: no wish keeps a worker from claiming new shards and those of a dead worker, even if
 // every worker is cordoned or drained.
 func TestNoWishKeepsAnOrphan(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []lease.WishKind{lease.WishCordon, lease.WishDrain} {
 		for _, workers := range []int{3, 12} {
 			f := newFleet(t, 24, workers, rebalance.Eager)
@@ -139,6 +140,7 @@ func TestDrainWhereOthersAreFull(t *testing.T) {
 // TestPinToAWorkerThatDeclines: a shard is pinned to a worker on which its handler fails. After each failure
 // another worker processes it, as without the pin, until the pinned worker tries it again.
 func TestPinToAWorkerThatDeclines(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 6, 3, rebalance.Eager)
 	to := f.nodes[1]
 	shard, without := to.Handlers[0].Shard, time.Duration(0)

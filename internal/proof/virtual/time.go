@@ -7,6 +7,7 @@ import "time"
 type Time struct {
 	now   time.Duration
 	seq   uint64
+	done  uint64  // how many things have happened
 	queue []timer // a heap; container/heap would allocate for each timer
 }
 
@@ -47,19 +48,22 @@ func (t *Time) RunWhile(d time.Duration, goOn func() bool) {
 	for len(t.queue) > 0 && t.queue[0].at <= until && goOn() {
 		e := t.pop()
 		t.now = e.at
+		t.done++
 		e.do()
 	}
 	t.now = until
 }
 
 // Until lets time pass, a step at a time, until cond holds. It returns how much has passed, and whether that is within the limit.
+// It calls cond at first, and after each step in which something has happened: passing time alone must not make cond true.
 func (t *Time) Until(limit, step time.Duration, cond func() bool) (took time.Duration, ok bool) {
 	from := t.now
 	for !cond() {
-		if t.now-from > limit {
-			return t.now - from, false
+		for done := t.done; t.done == done; t.Run(step) {
+			if t.now-from > limit {
+				return t.now - from, false
+			}
 		}
-		t.Run(step)
 	}
 	return t.now - from, true
 }
