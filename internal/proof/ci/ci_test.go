@@ -13,12 +13,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-func TestFirstFailureEndsIt(t *testing.T) {
+func TestFirstFailureEndsIt(t *testing.T) { synctest.Test(t, testFirstFailureEndsIt) }
+
+func testFirstFailureEndsIt(t *testing.T) {
 	var done []string
 	does := func(name string, err error) step {
-		return step{name, func(io.Writer) error { done = append(done, name); return err }}
+		return step{name, func(io.Writer) error { done = append(done, name); time.Sleep(time.Second); return err }}
 	}
 	wrong := errors.New("wrong")
 	var out strings.Builder
@@ -26,7 +30,7 @@ func TestFirstFailureEndsIt(t *testing.T) {
 	if !errors.Is(err, wrong) || !slices.Equal(done, []string{"a", "b"}) {
 		t.Errorf("%v after %v", err, done)
 	}
-	if !strings.HasSuffix(out.String(), " s  a\n     0 s  b\n     0 s  all\nfailed: b\n") {
+	if !strings.HasSuffix(out.String(), "\n     1 s  a\n     1 s  b\n     2 s  all\nfailed: b\n") {
 		t.Errorf("the output does not have the time of each step:\n%s", &out)
 	}
 	out.Reset()
@@ -44,7 +48,9 @@ func TestFirstFailureEndsIt(t *testing.T) {
 }
 
 // TestBeside: all steps run, also after a failure, and their outputs do not mix.
-func TestBeside(t *testing.T) {
+func TestBeside(t *testing.T) { synctest.Test(t, testBeside) }
+
+func testBeside(t *testing.T) {
 	begun := make(chan struct{})
 	wrong := errors.New("wrong")
 	a := step{"a", func(out io.Writer) error { <-begun; _, _ = io.WriteString(out, "1\n2\n"); return nil }}
