@@ -229,6 +229,7 @@ func (c stuckConn) Close() error { <-c.until; return c.Conn.Close() }
 // TestStuckListener: a worker whose listener and connections block when they are closed loses its seat. It takes
 // another one at once.
 func TestStuckListener(t *testing.T) {
+	t.Parallel()
 	store, free := new(memstore.Store), make(chan struct{})
 	l := newGate(t).Listener
 	w := watched(t, store, stuckGate{l, free, false})

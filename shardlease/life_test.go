@@ -99,7 +99,7 @@ func TestShortOutageLosesNothing(t *testing.T) {
 
 func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, nil, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, plodding, "a", "b")
 		time.Sleep(20 * time.Second)
 		for _, a := range s.actors {
 			a.Delay(100 * time.Millisecond)
@@ -233,6 +233,7 @@ func TestSlowSuccessor(t *testing.T) {
 // TestDrainDeadline: the handler of an owner takes a minute to wind down. After the drain
 // time the shard is taken from it, or the move waits, as the terms say.
 func TestDrainDeadline(t *testing.T) {
+	t.Parallel()
 	for _, after := range []rebalance.AfterDrain{rebalance.Force, rebalance.Wait} {
 		subtest(t, after.String(), func(t *testing.T) { testDrainDeadline(t, after) })
 	}

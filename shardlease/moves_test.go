@@ -68,9 +68,9 @@ func TestDyingInEveryPhase(t *testing.T) {
 
 func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.Write) bool, before bool) {
 	config := shardlease.Config{Handoff: mode}
-	s := staged(t, 4, config, nil, "a")
+	s := staged(t, 4, config, plodding, "a")
 	time.Sleep(20 * time.Second)
-	s.enter("b", config, nil)
+	s.enter("b", config, plodding)
 	var once sync.Once
 	died := make(chan struct{})
 	hook := func(w lease.Write) {

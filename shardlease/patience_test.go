@@ -160,6 +160,7 @@ func shortest(t *testing.T, s *stage, config shardlease.Config) time.Duration {
 // which is longer than CommitTimeout. That is no fault of the table: nothing is reported, and the
 // owner keeps its seat.
 func TestHeldCommitsAreNotLate(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		config := shardlease.Config{TTL: 300 * time.Millisecond, CommitTimeout: 300 * time.Millisecond, Handoff: rebalance.Cooperative, MaxAttempts: 1, Commit: checkpoint.Policy{Every: 50 * time.Millisecond}}

@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,8 +19,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// bubble runs f in fake time.
-func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
+// processors has room for the bubbles that run at a time. They compute without a pause, so more of them would only delay the
+// tests in real time that run beside them.
+var processors = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// bubble runs f in fake time. The test may run beside others if it calls t.Parallel before.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	processors <- struct{}{}
+	defer func() { <-processors }()
+	synctest.Test(t, f)
+}
 
 // subtest runs f in fake time, as a subtest.
 func subtest(t *testing.T, name string, f func(t *testing.T)) {

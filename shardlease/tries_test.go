@@ -152,7 +152,8 @@ func TestTryDuringOnesOwnLockDelay(t *testing.T) {
 
 // TestTryThatWaitsForever: no time is too long to wait.
 func TestTryThatWaitsForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		a, b := runSession(t, store, shardlease.SessionConfig{Name: "a"}), runSession(t, store, shardlease.SessionConfig{Name: "b"})
 		tn := a.lock(t, shardlease.AcquireOptions{})
