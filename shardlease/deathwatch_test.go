@@ -371,7 +371,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			var open []net.Conn
-			for n := range fixture.Size(500, 2500) {
+			for n := range fixture.Size(250, 2500) {
 				conn, err := net.Dial("tcp", gate.Addr().String())
 				if err != nil {
 					continue

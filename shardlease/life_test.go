@@ -99,7 +99,7 @@ func TestShortOutageLosesNothing(t *testing.T) {
 
 func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 	bubble(t, func(t *testing.T) {
-		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, plodding, "a", "b")
+		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, nil, "a", "b")
 		time.Sleep(20 * time.Second)
 		for _, a := range s.actors {
 			a.Delay(100 * time.Millisecond)

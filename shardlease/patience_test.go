@@ -116,8 +116,9 @@ func TestLostAnswersCostNoSeat(t *testing.T) {
 					t.Fatal("there is no shortest CommitTimeout")
 				}
 				config.CommitTimeout = shortest(t, s, config)
-				a := s.enter("a", config, nil)
-				s.enter("b", config, nil)
+				handler := marking(max(100*time.Millisecond, ttl/100), 0) // in each interval between two commits there is a mark
+				a := s.enter("a", config, handler)
+				s.enter("b", config, handler)
 				s.shared(30*time.Second+ttl, "a", "b")
 				time.Sleep(ttl)
 				var mu sync.Mutex

@@ -72,7 +72,7 @@ func TestShardThatCannotBeRaisedStays(t *testing.T) {
 			time.Sleep(time.Minute)
 			before := s.row("shard-00").Generation
 			calls := len(s.all())
-			time.Sleep(10 * time.Minute)
+			time.Sleep(fixture.Size(4*time.Minute, 10*time.Minute))
 			if n := s.row("shard-00").Generation - before; n > 0 {
 				t.Errorf("the shard has changed hands %d times", n)
 			}
@@ -168,7 +168,7 @@ func TestFewRaisesHang(t *testing.T) {
 				return errSinkDown
 			},
 		}}}, nil)
-		time.Sleep(time.Hour)
+		time.Sleep(fixture.Size(15*time.Minute, time.Hour))
 		mu.Lock()
 		defer mu.Unlock()
 		if n := a.Status().Unraised; hang != 2+16 || n != 60 {
@@ -214,7 +214,7 @@ func TestIdleWorkersMoveAShardOnce(t *testing.T) {
 func TestMomentOfATargetMovesNothing(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
-		k, n := newSink(time.Second), 800
+		k, n := newSink(time.Second), fixture.Size(400, 800)
 		s := newStage(t, n)
 		k.set("b", true)
 		b := k.of("b", shardlease.Config{Handoff: rebalance.Eager})

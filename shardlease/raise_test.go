@@ -91,7 +91,7 @@ func (k *sink) closed(t testing.TB) shardlease.Handler {
 		if at := k.fence(t, tn.Shard().Name); at != tn.Generation() {
 			t.Errorf("the handler of %s is called under generation %d, and the fence is %d", tn.Shard().Name, tn.Generation(), at)
 		}
-		return working(ctx, tn)
+		return plodding(ctx, tn)
 	}
 }
 

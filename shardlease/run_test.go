@@ -137,9 +137,9 @@ func newMember(t *testing.T, store lease.Store, source shardlease.Source, config
 	return m
 }
 
-// count is a handler that marks 1, 2, 3, … from its checkpoint on, ten per second.
+// count is a handler that marks 1, 2, 3, … from its checkpoint on, one per second. It returns the error of a mark.
 func count(ctx context.Context, t *shardlease.Tenure) error {
-	for n, _ := strconv.Atoi(t.Checkpoint().Position); sleep(ctx, 100*time.Millisecond); {
+	for n, _ := strconv.Atoi(t.Checkpoint().Position); sleep(ctx, time.Second); {
 		n++
 		if err := t.Mark(strconv.Itoa(n)); err != nil {
 			return err

@@ -185,7 +185,7 @@ func TestRestHasABound(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
 		a.refuse(allRows)
-		time.Sleep(40 * time.Minute) // the rests have become longer
+		time.Sleep(fixture.Size(15*time.Minute, 40*time.Minute)) // the rests have become longer
 		n := len(a.of(event.Lost))
 		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(event.Lost)) > n })
 		a.refuse(nil)

@@ -104,7 +104,7 @@ func TestHangingCallStopsNoShard(t *testing.T) {
 			if n := len(events); n < 2 || !events[n-1].Over || !strings.Contains(events[0].Err.Error(), "no answer") {
 				t.Errorf("reported: %v", events)
 			}
-			time.Sleep(time.Duration(fixture.Size(5, 60)) * time.Minute)
+			time.Sleep(time.Duration(fixture.Size(2, 60)) * time.Minute)
 			close(h.answer)
 			time.Sleep(time.Minute)
 			settled("it has returned")
