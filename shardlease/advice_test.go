@@ -76,6 +76,7 @@ func unreadable(link *storetest.Link, d time.Duration, others ...lease.Key) *sto
 // survives a death and shuts down as without them. It writes its own plans, and removes what is out of
 // date.
 func TestOldAdviceIsHarmless(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name              string
 		advice, malformed bool

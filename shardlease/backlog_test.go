@@ -80,6 +80,7 @@ func backlog(t *testing.T, store lease.Store, handler shardlease.Handler) *membe
 // seat was lost every 9 s, and shards were started only to be lost again. Now heartbeats are
 // sent 3.4 s apart, and no seat is lost.
 func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		p, link := new(pulse), storetest.NewLink(new(memstore.Store))
 		p.over(link)
@@ -106,6 +107,7 @@ func TestHeartbeatsComeBeforeABacklog(t *testing.T) {
 // TestStopComesBeforeABacklog: a worker stops while it has a backlog of answers. The contexts
 // of the running handlers end after 13 ms; before, they ended after 6.4 s.
 func TestStopComesBeforeABacklog(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		told, began := make(chan time.Time, many()), make(chan bool, many())
 		m := backlog(t, new(memstore.Store), func(ctx context.Context, tn *shardlease.Tenure) error {

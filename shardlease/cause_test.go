@@ -75,6 +75,7 @@ func withoutCauses(r lease.Record) lease.Record {
 // has planned and made has its cause; any other has none, and no move has a wrong one. An earlier worker stores what it reads.
 // The handlers take a moment to wind down, in which their worker reads why.
 func TestCauseBesideEarlierWorkers(t *testing.T) {
+	t.Parallel()
 	for _, builds := range []map[string]bool{ // whether a worker is of an earlier version
 		{"a": false, "b": true, "c": false}, {"a": true, "b": false, "c": true}, {"a": false, "b": false, "c": false}, {"a": true, "b": true, "c": true},
 	} {
@@ -85,7 +86,7 @@ func TestCauseBesideEarlierWorkers(t *testing.T) {
 				if builds[name] {
 					link = storetest.NewLink(causeless{s.store})
 				}
-				s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: mode}, workingFor(300*time.Millisecond))
+				s.enterOn(link, name, shardlease.Config{TTL: ttl, Handoff: mode}, marking(time.Second, 300*time.Millisecond))
 			}
 			s.shared(beat+1500*time.Millisecond, "a", "b", "c")
 			time.Sleep(time.Minute)

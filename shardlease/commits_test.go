@@ -26,7 +26,7 @@ func TestCommitsAreSpread(t *testing.T) {
 		seconds := &cadence{from: time.Now(), counts: map[int]int{}, shards: map[string]int{}}
 		for _, name := range []string{"a", "b", "c", "d"} {
 			config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: every}}
-			s.enter(name, config, nil).watch(seconds.count, nil)
+			s.enter(name, config, plodding).watch(seconds.count, nil)
 		}
 		s.shared(beat+1500*time.Millisecond, "a", "b", "c", "d")
 		time.Sleep(2 * every)

@@ -281,7 +281,8 @@ func TestTrust(t *testing.T) {
 // TestTrustedForLasts: the context lasts as long as heartbeats are confirmed, and ends with the tenure, with its own
 // parent, and at once if the margin is too large.
 func TestTrustedForLasts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		h := newHolder(t)
 		parent, cancel := context.WithCancel(t.Context())
 		first, stop := h.TrustedFor(parent, ttl/3)

@@ -19,6 +19,7 @@ import (
 // recoveries at T = 1 s took 1.1, 1.5, 2.8, 4.1, 9.0 and 16.8 s, and the sixth at T = 10 s took
 // 16.1 s.
 func TestDeathsDelayNothing(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
 		subtest(t, ttl.String(), func(t *testing.T) { killHolders(t, ttl) })
 	}

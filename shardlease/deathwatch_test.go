@@ -229,6 +229,7 @@ func (c stuckConn) Close() error { <-c.until; return c.Conn.Close() }
 // TestStuckListener: a worker whose listener and connections block when they are closed loses its seat. It takes
 // another one at once.
 func TestStuckListener(t *testing.T) {
+	t.Parallel()
 	store, free := new(memstore.Store), make(chan struct{})
 	l := newGate(t).Listener
 	w := watched(t, store, stuckGate{l, free, false})
@@ -370,7 +371,7 @@ func TestHostileClientsDelayNoHeartbeat(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			var open []net.Conn
-			for n := range fixture.Size(500, 2500) {
+			for n := range fixture.Size(250, 2500) {
 				conn, err := net.Dial("tcp", gate.Addr().String())
 				if err != nil {
 					continue

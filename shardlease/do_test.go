@@ -59,7 +59,8 @@ func TestDoEndsTheHold(t *testing.T) {
 // TestFailureBeforeAStop: a program ends Run as soon as Do has returned an error, as a cron job does. Each of these failures
 // counts, although the stop overtakes the return of the function.
 func TestFailureBeforeAStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		for i := range 60 {
 			s := runSession(t, store, shardlease.SessionConfig{Name: fmt.Sprint("host-", i%2), MaxAttempts: 100})
@@ -202,6 +203,7 @@ func TestDoSaysThatItsLeaseWasLost(t *testing.T) {
 // TestHangingHolderLosesItsLease: by the configuration of its session, or by the options of the call, which may also
 // turn that off. It happens to the function of Do and to the holder of a tenure of Acquire.
 func TestHangingHolderLosesItsLease(t *testing.T) {
+	t.Parallel()
 	const stall = 15 * time.Second
 	for name, of := range map[string]struct {
 		session, call time.Duration
@@ -230,7 +232,7 @@ func TestHangingHolderLosesItsLease(t *testing.T) {
 					over <- err
 				}()
 				time.Sleep(time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				began := time.Now()
 				_, err := b.Acquire(ctx, "lock", shardlease.AcquireOptions{})
@@ -249,7 +251,8 @@ func TestHangingHolderLosesItsLease(t *testing.T) {
 // TestItemThatKillsItsHolders: each process that works on the item dies. The thirteenth finds the item quarantined, and
 // so does everybody after it, until an operator ends that.
 func TestItemThatKillsItsHolders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		deaths := 0
 		for range 14 {

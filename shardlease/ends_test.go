@@ -126,7 +126,8 @@ func TestRatioOfALock(t *testing.T) {
 
 // TestEndsOfAFleet: moves, failures, finished shards and deaths are counted, each once, by the process that made the write.
 func TestEndsOfAFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{TTL: ttl}, nil, "a", "b")
 		a := s.actor("a")
 		fails := s.enter("c", shardlease.Config{TTL: ttl, Backoff: time.Hour}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -171,17 +172,18 @@ func generations(row lease.Row) (n int64) {
 
 // TestSettledFleetCountsNothing: while no tenure ends, the fleet makes no request about counts.
 func TestSettledFleetCountsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		link := storetest.NewLink(s.store)
 		asked := watchEnds(link)
-		s.enterOn(link, "a", shardlease.Config{TTL: ttl}, plodding)
+		s.enterOn(link, "a", shardlease.Config{TTL: 30 * time.Second}, marking(10*time.Second, 0))
 		s.shared(time.Minute, "a")
-		s.enter("b", shardlease.Config{TTL: ttl}, plodding)
+		s.enter("b", shardlease.Config{TTL: 30 * time.Second}, marking(10*time.Second, 0))
 		s.shared(time.Minute, "a", "b")
 		time.Sleep(5 * time.Minute) // the move of two shards is counted
 		reads, writes := asked.sent()
-		time.Sleep(time.Duration(fixture.Size(65, 180)) * time.Minute) // over the turn of an hour
+		time.Sleep(time.Duration(fixture.Size(56, 180)) * time.Minute) // over the turn of an hour
 		if r, w := asked.sent(); len(r) != len(reads) || len(w) != len(writes) {
 			t.Errorf("a settled worker has made %d reads and %d writes of counts", len(r)-len(reads), len(w)-len(writes))
 		}
@@ -194,8 +196,9 @@ func TestSettledFleetCountsNothing(t *testing.T) {
 // TestEndsAreAddedOnceAMinute: a session that ends tenures all the time reads and writes the counts once a minute at most,
 // and a crash loses no more than a minute of its ends.
 func TestEndsAreAddedOnceAMinute(t *testing.T) {
+	t.Parallel()
 	minutes := fixture.Size(15, 60)
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		link := storetest.NewLink(store)
 		asked, began := watchEnds(link), time.Now()
@@ -279,6 +282,7 @@ func others(t *testing.T, store lease.Store, n int) {
 // TestLostAnswerCountsOnce: an addition whose answer is lost is sent again with the same bytes, and counts once, also if others
 // have written in between. If so many have that nobody knows whether it was stored, it does not count twice.
 func TestLostAnswerCountsOnce(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		stored bool // the answer is lost, and not the write
 		others int
@@ -289,7 +293,7 @@ func TestLostAnswerCountsOnce(t *testing.T) {
 		"not stored": {false, 0, 1, 2}, "not stored, and others have written": {false, 10, 1, 3}, "not stored, and nobody knows": {false, 25, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				store := new(memstore.Store)
 				link := storetest.NewLink(store)
 				asked, ids := watchEnds(link), []lease.WriteID(nil)
@@ -369,23 +373,24 @@ func TestRefusedAdditionIsMadeLater(t *testing.T) {
 // TestFailingAdditionsHarmNobody: a store that does not accept counts neither makes a worker unhealthy nor delays its commits. The
 // worker reports it and asks again at growing intervals, the latter at most an hour, and when it is over all is counted.
 func TestFailingAdditionsHarmNobody(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func(lease.Write) error{
 		"denied": func(lease.Write) error { return errors.New("AccessDeniedException") },
 		"panics": func(lease.Write) error { panic("a store with a fault") },
 		"exits":  func(lease.Write) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				s := newStage(t, 4)
 				link := storetest.NewLink(s.store)
 				asked := watchEnds(link)
 				asked.failing(fail, nil)
-				a := s.enterOn(link, "a", shardlease.Config{TTL: ttl}, plodding)
+				a := s.enterOn(link, "a", shardlease.Config{TTL: 30 * time.Second}, marking(10*time.Second, 0))
 				s.shared(time.Minute, "a")
-				b := s.enter("b", shardlease.Config{TTL: ttl}, plodding)
+				b := s.enter("b", shardlease.Config{TTL: 30 * time.Second}, marking(10*time.Second, 0))
 				s.shared(time.Minute, "a", "b")
 				b.leave()
-				c := s.enter("c", shardlease.Config{TTL: ttl}, plodding)
+				c := s.enter("c", shardlease.Config{TTL: 30 * time.Second}, marking(10*time.Second, 0))
 				for range 600 {
 					time.Sleep(time.Second)
 					if err := a.Healthy(); err != nil {

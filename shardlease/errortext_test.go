@@ -17,6 +17,7 @@ import (
 // TestErrorText: the row has the first 160 bytes of the error of a handler, on one line, or what Config.ErrorText makes of it.
 // The log of another worker that gets the shard does not have the text.
 func TestErrorText(t *testing.T) {
+	t.Parallel()
 	secret := errors.New("card 4111\nrefused \x1b[31m" + strings.Repeat("é", 200))
 	for name, tc := range map[string]struct {
 		text func(error) string

@@ -70,7 +70,7 @@ func ExampleSource() {
 	stream, ended := newTopic("1"), 0
 	worker, err := shardlease.New(new(memstore.Store), stream, shardlease.Config{
 		Group: "orders", Handoff: rebalance.Eager,
-		PollEvery: 200 * time.Millisecond, // the interval at which the source is listed; the default is 30 s
+		PollEvery: 100 * time.Millisecond, // the interval at which the source is listed; the default is 30 s
 		Observe: func(e event.Event) {
 			switch {
 			case e.Kind == event.Started && e.Shard == "1":

@@ -88,6 +88,7 @@ func TestFailingCommitsAreReported(t *testing.T) {
 
 // TestCommitTimeoutOff: with a negative CommitTimeout no fault is reported and no tenure ends.
 func TestCommitTimeoutOff(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 2, shardlease.Config{Handoff: rebalance.Eager, CommitTimeout: -1}, plodding, "a")
 		a := s.actor("a")
@@ -103,6 +104,7 @@ func TestCommitTimeoutOff(t *testing.T) {
 // are answered. The tenures of a end as stalled after CommitTimeout. Worker a cannot
 // release its shards either, so it gives up its seat, and worker b processes all shards.
 func TestFailingCommitsHandOver(t *testing.T) {
+	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
 		s := staged(t, 8, shardlease.Config{Handoff: mode}, nil, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
@@ -136,7 +138,7 @@ func TestNobodyCanCommit(t *testing.T) {
 		for _, w := range []*actor{a, b} {
 			w.refuse(func(w lease.Write) bool { return w.Key().Kind == lease.KindLease })
 		}
-		time.Sleep(30 * time.Minute)
+		time.Sleep(fixture.Size(10*time.Minute, 30*time.Minute))
 		for _, w := range []*actor{a, b} {
 			if _, over := lasted(w.of(event.CommitsFail)); over || w.Healthy() == nil {
 				t.Errorf("%s: commits-fail is over: %t, healthy: %v, although nothing is processed", w.name, over, w.Healthy())
@@ -165,6 +167,7 @@ func TestNobodyCanCommit(t *testing.T) {
 // could claim that shard, because a cannot release it. So a continues to process both
 // shards, and reports that the commits of one fail.
 func TestOneRowThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a := s.actor("a")
@@ -193,6 +196,7 @@ func TestOneRowThatCannotBeWritten(t *testing.T) {
 // TestLastingStoreFault: a worker does not reach its table for 20 minutes. That is one fault,
 // reported when it begins, while it lasts and when it ends, and not one event for each call.
 func TestLastingStoreFault(t *testing.T) {
+	t.Parallel()
 	t.Run("refuses", func(t *testing.T) {
 		lastingStoreFault(t, (*storetest.Link).Cut, "[0s 10s 30s 1m10s 2m30s 5m10s 10m30s]")
 	})
@@ -249,6 +253,7 @@ func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
 // TestRestoredTableIsReportedWhileItLasts: a worker claims nothing until somebody adopts the
 // restored table, and reports the fault until then.
 func TestRestoredTableIsReportedWhileItLasts(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := storetest.NewLink(new(memstore.Store))
 		store.OnVerify(restored)

@@ -200,7 +200,7 @@ func testErrorsThatCannotBeRead(t *testing.T, place string) {
 		if err := o.err("handler"); err != nil {
 			return err
 		}
-		err := working(ctx, tn)
+		err := plodding(ctx, tn)
 		if odd := o.err("handler after its ctx"); odd != nil {
 			return odd
 		}

@@ -237,6 +237,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 // Each time that is reported, repeated while it lasts, and reported to be over. Before, a worker
 // reported a row once for good, so the second fault was silent.
 func TestMalformedAgain(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		a := join(t, b, shardlease.Static("1", "2"), shardlease.Config{AuditEvery: 10 * time.Second}, serve)

@@ -79,6 +79,7 @@ func (p *partition) handle(ctx context.Context, t *shardlease.Tenure) error {
 // quarantined after MaxAttempts deaths, because each tenure in between has caught up. When a
 // handler called Alive instead while Attempt was above 0, the third death quarantined the shard.
 func TestIdleShardOutlivesDeaths(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		f := &partition{records: []string{"a", "b"}}

@@ -233,6 +233,7 @@ func TestSlowSuccessor(t *testing.T) {
 // TestDrainDeadline: the handler of an owner takes a minute to wind down. After the drain
 // time the shard is taken from it, or the move waits, as the terms say.
 func TestDrainDeadline(t *testing.T) {
+	t.Parallel()
 	for _, after := range []rebalance.AfterDrain{rebalance.Force, rebalance.Wait} {
 		subtest(t, after.String(), func(t *testing.T) { testDrainDeadline(t, after) })
 	}

@@ -106,6 +106,7 @@ func TestChildrenWaitForTheirParents(t *testing.T) {
 // TestFinishedShardsAreRemovedLate: a finished shard is removed only when two complete
 // listings in a row lack it. A listing that failed or was empty does not count.
 func TestFinishedShardsAreRemovedLate(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		r := &river{}

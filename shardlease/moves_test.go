@@ -68,9 +68,9 @@ func TestDyingInEveryPhase(t *testing.T) {
 
 func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.Write) bool, before bool) {
 	config := shardlease.Config{Handoff: mode}
-	s := staged(t, 4, config, nil, "a")
+	s := staged(t, 4, config, plodding, "a")
 	time.Sleep(20 * time.Second)
-	s.enter("b", config, nil)
+	s.enter("b", config, plodding)
 	var once sync.Once
 	died := make(chan struct{})
 	hook := func(w lease.Write) {
@@ -263,7 +263,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
 		var log bytes.Buffer
-		s := newStage(t, 8)
+		s := newStage(t, 4)
 		config := shardlease.Config{
 			Handoff: mode, Commit: checkpoint.Policy{Marks: 1},
 			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -290,7 +290,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 			return send()
 		})
 		time.Sleep(20 * time.Second)
-		if n := s.running(); n["b"] != 4 {
+		if n := s.running(); n["b"] != 2 {
 			t.Errorf("b holds %d shards", n["b"])
 		}
 		a.leave()

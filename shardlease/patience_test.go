@@ -116,8 +116,9 @@ func TestLostAnswersCostNoSeat(t *testing.T) {
 					t.Fatal("there is no shortest CommitTimeout")
 				}
 				config.CommitTimeout = shortest(t, s, config)
-				a := s.enter("a", config, nil)
-				s.enter("b", config, nil)
+				handler := marking(max(100*time.Millisecond, ttl/100), 0) // in each interval between two commits there is a mark
+				a := s.enter("a", config, handler)
+				s.enter("b", config, handler)
 				s.shared(30*time.Second+ttl, "a", "b")
 				time.Sleep(ttl)
 				var mu sync.Mutex
@@ -160,6 +161,7 @@ func shortest(t *testing.T, s *stage, config shardlease.Config) time.Duration {
 // which is longer than CommitTimeout. That is no fault of the table: nothing is reported, and the
 // owner keeps its seat.
 func TestHeldCommitsAreNotLate(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		config := shardlease.Config{TTL: 300 * time.Millisecond, CommitTimeout: 300 * time.Millisecond, Handoff: rebalance.Cooperative, MaxAttempts: 1, Commit: checkpoint.Policy{Every: 50 * time.Millisecond}}

@@ -58,6 +58,7 @@ func (s *stage) raising() int64 {
 // such an effect, no handler has ended, no shard has moved, and the wish is gone when all workers have raised their
 // fences: also in a large fleet, in which most workers do not list the seats.
 func TestRaiseAgain(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{2, 11} {
 		subtest(t, fmt.Sprint(workers, " workers"), func(t *testing.T) {
 			k := newSink(50 * time.Millisecond)
@@ -66,7 +67,7 @@ func TestRaiseAgain(t *testing.T) {
 			for i := range workers {
 				name := fmt.Sprintf("w%02d", i)
 				all = append(all, name)
-				s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager}), plodding)
+				s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager}), serve)
 				time.Sleep(time.Second)
 			}
 			s.shared(time.Minute, all...)
@@ -114,6 +115,7 @@ func TestRaiseAgain(t *testing.T) {
 // command makes all raise once more. No two commands make the same wish, also if the first has ended: a worker may not have
 // seen its end.
 func TestRaiseAgainWaitsForAll(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
 		s := newStage(t, 4)
@@ -218,6 +220,7 @@ func TestRaiseAgainInSessions(t *testing.T) {
 // TestRaiseAgainBesideAnEarlierVersion: a worker of an earlier version neither raises its fences again nor says so, and the plans
 // that it writes do not name the wish. So the wish stands, and no plan follows another, until that worker has left.
 func TestRaiseAgainBesideAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
 		s := newStage(t, 4)

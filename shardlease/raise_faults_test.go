@@ -49,6 +49,7 @@ func TestUnraisedOwnerOffersNothing(t *testing.T) {
 // TestShardThatCannotBeRaisedStays: the raises for one shard fail under every worker, and all others pass. The shard does not
 // bounce through the fleet, nobody else moves, and the fault is told.
 func TestShardThatCannotBeRaisedStays(t *testing.T) {
+	t.Parallel()
 	for name, raise := range map[string]func(context.Context) error{
 		"fails":  func(context.Context) error { return errSinkDown },
 		"panics": func(context.Context) error { panic("no such row") },
@@ -66,12 +67,12 @@ func TestShardThatCannotBeRaisedStays(t *testing.T) {
 					}
 					return fine(ctx, name, generation)
 				}
-				s.enter(name, config, plodding)
+				s.enter(name, config, serve)
 			}
 			time.Sleep(time.Minute)
 			before := s.row("shard-00").Generation
 			calls := len(s.all())
-			time.Sleep(10 * time.Minute)
+			time.Sleep(fixture.Size(4*time.Minute, 10*time.Minute))
 			if n := s.row("shard-00").Generation - before; n > 0 {
 				t.Errorf("the shard has changed hands %d times", n)
 			}
@@ -92,6 +93,7 @@ func TestShardThatCannotBeRaisedStays(t *testing.T) {
 // TestHungRaisesStarveNobody: a worker's raises never return, whatever their contexts do. The shards that only wait for their
 // turn are given up as well.
 func TestHungRaisesStarveNobody(t *testing.T) {
+	t.Parallel()
 	for _, most := range []int{1, 2, 16} {
 		subtest(t, fmt.Sprint(most, " at a time"), func(t *testing.T) {
 			k := newSink(50 * time.Millisecond)
@@ -99,10 +101,10 @@ func TestHungRaisesStarveNobody(t *testing.T) {
 			end := make(chan struct{})
 			s.rescue = func() { close(end) }
 			config := shardlease.Config{Handoff: rebalance.Eager, MaxRaises: most}
-			s.enter("a", k.of("a", config), plodding)
+			s.enter("a", k.of("a", config), serve)
 			bad := k.of("b", config)
 			bad.Targets[0].Raise = func(context.Context, string, int64) error { <-end; return errSinkDown }
-			b := s.enter("b", bad, plodding)
+			b := s.enter("b", bad, serve)
 			s.within(20*time.Second, "b holds half of them", func() bool { return b.Status().Held == 20 })
 			s.within(2*ttl+3*beat, "a runs everything", func() bool { return s.running()["a"] == 40 })
 			time.Sleep(10 * time.Minute)
@@ -116,6 +118,7 @@ func TestHungRaisesStarveNobody(t *testing.T) {
 // TestHungRaiseLeavesTurns: the raise of one shard hangs, whatever its context does, and is repeated. Other shards get their
 // turns, at the latest after a lease time: then the context of a raise ends.
 func TestHungRaiseLeavesTurns(t *testing.T) {
+	t.Parallel()
 	for _, most := range []int{1, 16} {
 		subtest(t, fmt.Sprint(most, " at a time"), func(t *testing.T) {
 			s := newStage(t, 9)
@@ -131,7 +134,7 @@ func TestHungRaiseLeavesTurns(t *testing.T) {
 					}
 					return fine(ctx, name, generation)
 				}
-				return s.enter(name, config, plodding)
+				return s.enter(name, config, serve)
 			}
 			enter("a")
 			s.within(ttl+beat, "a runs all others", func() bool { return s.running()["a"] == 8 })
@@ -149,6 +152,7 @@ func TestHungRaiseLeavesTurns(t *testing.T) {
 
 // TestFewRaisesHang: raises that hang, whatever their contexts do, are no more than MaxRaises and sixteen at a time.
 func TestFewRaisesHang(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 60)
 		end := make(chan struct{})
@@ -164,7 +168,7 @@ func TestFewRaisesHang(t *testing.T) {
 				return errSinkDown
 			},
 		}}}, nil)
-		time.Sleep(time.Hour)
+		time.Sleep(fixture.Size(15*time.Minute, time.Hour))
 		mu.Lock()
 		defer mu.Unlock()
 		if n := a.Status().Unraised; hang != 2+16 || n != 60 {
@@ -176,17 +180,18 @@ func TestFewRaisesHang(t *testing.T) {
 // TestIdleWorkersMoveAShardOnce: a worker without a shard cannot find out whether it could raise a fence. At the start of an
 // outage for all, a lone shard that waits moves at most once to each of them, and then stays. No move is a failed attempt.
 func TestIdleWorkersMoveAShardOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
 		s := newStage(t, 1)
 		k.set("*", true)
 		names := []string{"a", "b", "c", "d"}
 		for _, name := range names {
-			s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}), plodding)
+			s.enter(name, k.of(name, shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 1}), serve)
 		}
 		time.Sleep(10 * time.Second) // a worker has it, and cannot raise its fence
 		holders := map[string]bool{}
-		for range int(time.Hour / beat) {
+		for range int(fixture.Size(20*time.Minute, time.Hour) / beat) {
 			time.Sleep(beat)
 			if owner := s.row("shard-00").Owner.Name; owner != "" {
 				holders[owner] = true
@@ -207,8 +212,9 @@ func TestIdleWorkersMoveAShardOnce(t *testing.T) {
 // TestMomentOfATargetMovesNothing: a worker that starts with many shards meets a target that fails for a moment, so that
 // each raise waits for a second turn. The raises pass one after the other, and no shard is given up to another worker.
 func TestMomentOfATargetMovesNothing(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
-		k, n := newSink(time.Second), 800
+		k, n := newSink(time.Second), fixture.Size(400, 800)
 		s := newStage(t, n)
 		k.set("b", true)
 		b := k.of("b", shardlease.Config{Handoff: rebalance.Eager})
@@ -239,6 +245,7 @@ func TestMomentOfATargetMovesNothing(t *testing.T) {
 // TestIdleWorkersGetWell: a target is down for all workers, and there are fewer shards than workers. When the target is back,
 // and shards come, each worker gets some again.
 func TestIdleWorkersGetWell(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
 		s := newStage(t, 8)
@@ -279,6 +286,7 @@ func TestIdleWorkersGetWell(t *testing.T) {
 
 // TestHigherFenceIsToldLater: a raise first gets no answer, and then the refusal of a higher fence. The shard stays.
 func TestHigherFenceIsToldLater(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		for _, name := range []string{"a", "b", "c", "d"} {

@@ -91,13 +91,14 @@ func (k *sink) closed(t testing.TB) shardlease.Handler {
 		if at := k.fence(t, tn.Shard().Name); at != tn.Generation() {
 			t.Errorf("the handler of %s is called under generation %d, and the fence is %d", tn.Shard().Name, tn.Generation(), at)
 		}
-		return working(ctx, tn)
+		return plodding(ctx, tn)
 	}
 }
 
 // TestFencesAreRaisedFirst: at a claim, a recovery, an eager move and a seizure the handler is called when the fence is
 // raised, and the late effect of the earlier owner is refused although its successor has written nothing.
 func TestFencesAreRaisedFirst(t *testing.T) {
+	t.Parallel()
 	for name, replace := range map[string]func(s *stage, enter func(name string)){
 		"recovery": func(s *stage, enter func(string)) {
 			enter("b")
@@ -147,6 +148,7 @@ func TestFencesAreRaisedFirst(t *testing.T) {
 // TestIdleSuccessorLeavesTheSinkOpen: without a target, the late effect of a killed owner is accepted an hour after its
 // successor has started.
 func TestIdleSuccessorLeavesTheSinkOpen(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(0)
 		s := staged(t, 1, shardlease.Config{Handoff: rebalance.Eager}, serve, "a")
@@ -211,12 +213,13 @@ func TestCooperativeMoveRaisesBeside(t *testing.T) {
 // nothing is quarantined, and everything runs within a heartbeat interval and a raise after the target is back. A worker
 // whose shards are all raised finds out that it could not help.
 func TestTargetDownForAll(t *testing.T) {
+	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
 		k := newSink(200 * time.Millisecond)
 		s := newStage(t, 9)
 		config := shardlease.Config{Handoff: mode, MaxAttempts: 2}
 		for _, name := range []string{"a", "b", "c", "d"} {
-			s.enter(name, k.of(name, config), nil)
+			s.enter(name, k.of(name, config), plodding)
 		}
 		s.shared(beat+4*time.Second, "a", "b", "c", "d")
 		k.set("*", true)
@@ -265,15 +268,16 @@ func TestTargetDownForAll(t *testing.T) {
 // TestTargetDownForOne: a worker that alone cannot raise a fence gives the shards up, without a failed attempt, and the
 // others get them. It gets shards again when its raises pass.
 func TestTargetDownForOne(t *testing.T) {
+	t.Parallel()
 	for _, backoff := range []time.Duration{0, -1} {
 		subtest(t, fmt.Sprint("backoff ", backoff), func(t *testing.T) {
 			k := newSink(200 * time.Millisecond)
 			s := newStage(t, 8)
 			config := shardlease.Config{Handoff: rebalance.Eager, MaxAttempts: 2, Backoff: backoff}
-			a := s.enter("a", k.of("a", config), nil)
+			a := s.enter("a", k.of("a", config), plodding)
 			s.shared(4*time.Second, "a")
 			k.set("b", true)
-			b := s.enter("b", k.of("b", config), nil)
+			b := s.enter("b", k.of("b", config), plodding)
 			time.Sleep(2*beat + time.Second)
 			if n := b.Status().Unraised; n != 4 {
 				t.Fatalf("b holds %d shards that are not raised", n)
@@ -322,6 +326,7 @@ func TestTargetDownForOne(t *testing.T) {
 // TestTargetDownForOneThenForAll: a worker has given its shards up because it alone could not raise a fence. Then no worker
 // can, while an operator lets nothing move. When all can again, that worker gets its share.
 func TestTargetDownForOneThenForAll(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(200 * time.Millisecond)
 		s := newStage(t, 8)
@@ -346,6 +351,7 @@ func TestTargetDownForOneThenForAll(t *testing.T) {
 // TestTargetDownForOneOfMany: in a large fleet, a worker that does not list the seats reads those of the watchers before it
 // gives up shards whose fences it alone cannot raise.
 func TestTargetDownForOneOfMany(t *testing.T) {
+	t.Parallel()
 	for _, all := range []bool{false, true} {
 		subtest(t, fmt.Sprint("down for all ", all), func(t *testing.T) {
 			k := newSink(50 * time.Millisecond)
@@ -353,14 +359,14 @@ func TestTargetDownForOneOfMany(t *testing.T) {
 			config := shardlease.Config{Handoff: rebalance.Eager}
 			for i := range 11 {
 				name := fmt.Sprintf("w%02d", i)
-				s.enter(name, k.of(name, config), plodding)
+				s.enter(name, k.of(name, config), serve)
 			}
 			time.Sleep(time.Minute)
 			k.set("z", true)
 			if all {
 				k.set("*", true)
 			}
-			z := s.enter("z", k.of("z", config), plodding)
+			z := s.enter("z", k.of("z", config), serve)
 			s.within(20*time.Second, "z holds shards that are not raised", func() bool { return z.Status().Unraised == 2 })
 			time.Sleep(2 * time.Minute)
 			gave := slices.ContainsFunc(z.of(event.Ended), func(e event.Event) bool { return e.Cause == event.CauseGivenUp })
@@ -377,6 +383,7 @@ func TestTargetDownForOneOfMany(t *testing.T) {
 // TestHigherFenceMovesNothing: a target has a higher fence than the generation of a shard. No worker could raise it, so none
 // gives the shard up, and the report says why.
 func TestHigherFenceMovesNothing(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(0)
 		must(t, k.Put(t.Context(), "shard-00", 1<<62, "of another table"))
@@ -400,6 +407,7 @@ func TestHigherFenceMovesNothing(t *testing.T) {
 // TestRaisesEndNobody: raises that panic, call runtime.Goexit or hang end neither the worker nor its heartbeats, and are
 // reported. The tenures wait, and a shutdown does not.
 func TestRaisesEndNobody(t *testing.T) {
+	t.Parallel()
 	for name, raise := range map[string]func(context.Context) error{
 		"panics": func(context.Context) error { panic("raise") },
 		"exits":  func(context.Context) error { runtime.Goexit(); return nil },
@@ -438,6 +446,7 @@ func TestRaisesEndNobody(t *testing.T) {
 // TestRaisesAreBounded: at most MaxRaises raises of one target run at a time, and those that wait for their turn make
 // nobody unwell.
 func TestRaisesAreBounded(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(time.Second)
 		s := newStage(t, 320)

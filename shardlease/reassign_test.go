@@ -25,7 +25,7 @@ import (
 func TestReassignToAWorker(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			s := staged(t, 24, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, plodding, names...)
 			time.Sleep(time.Minute)
 			for _, shard := range s.names()[:4] {
@@ -69,7 +69,7 @@ func TestReassignToNobody(t *testing.T) {
 func TestReassignToNobodyIsReported(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"a", "b", "c"}, strings.Split("abcdefghijkl", "")} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var told []event.Event
 			config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative, Observe: func(e event.Event) {
@@ -79,7 +79,7 @@ func TestReassignToNobodyIsReported(t *testing.T) {
 					told = append(told, e)
 				}
 			}}
-			s := staged(t, 24, config, plodding, names...)
+			s := staged(t, 24, config, serve, names...)
 			time.Sleep(time.Minute)
 			reassign := func(shard, to string) {
 				_, err := s.operator().Reassign(t.Context(), shard, s.row(shard).Generation, to, time.Minute, "its handler hangs")
@@ -142,7 +142,8 @@ func TestReassignToNobodyIsReported(t *testing.T) {
 // TestReservationEndsEarly: a shard is reserved for a name that no worker has. Another command gives the shard to a
 // worker that runs, or frees it for all, and nobody waits for the end of the reservation.
 func TestReservationEndsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		s := staged(t, 6, shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}, plodding, "a", "b", "c")
 		time.Sleep(time.Minute)
 		operator := s.operator()

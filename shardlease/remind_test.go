@@ -25,10 +25,11 @@ func (s *stage) steered() (wishes []string) {
 // TestWishesAreNamedDaily: one worker names each cordon, drain, pause and pin that stands with its author and reason, within
 // two minutes and then daily. A wish of another kind is none of them, and a wish that was lifted or has ended is not named.
 func TestWishesAreNamedDaily(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		for _, name := range []string{"a", "b"} {
-			s.enter(name, shardlease.Config{TTL: time.Minute}, serve) // few heartbeats in a day
+			s.enter(name, shardlease.Config{TTL: 3 * time.Minute, PollEvery: time.Hour, AuditEvery: time.Hour}, serve) // little happens in a day
 		}
 		op := s.operator()
 		must(t, op.Drain(t.Context(), "c", 0, "disk is slow"))

@@ -168,24 +168,26 @@ func TestRewindAll(t *testing.T) {
 // TestRewindAllGoesOn: a row cannot be rewound because its numbers have no successor. The rows that were rewound before are
 // returned, and in the journal.
 func TestRewindAllGoesOn(t *testing.T) {
-	store := storetest.NewLink(new(memstore.Store))
-	s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
-	began := time.Now()
-	for _, name := range []string{"a", "b", "c"} {
-		held(t, store, name, "")
-	}
-	must(t, s.Pause(t.Context(), time.Minute, "replay"))
-	store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
-		if w.Key().Name == "b" {
-			return nil, &checkpoint.InvalidError{Field: "counter", Rule: "has no successor"}
+	bubble(t, func(t *testing.T) {
+		store := storetest.NewLink(new(memstore.Store))
+		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
+		began := time.Now()
+		for _, name := range []string{"a", "b", "c"} {
+			held(t, store, name, "")
 		}
-		return send()
+		must(t, s.Pause(t.Context(), time.Minute, "replay"))
+		store.OnWrite(func(_ context.Context, w lease.Write, send func() (lease.Record, error)) (lease.Record, error) {
+			if w.Key().Name == "b" {
+				return nil, &checkpoint.InvalidError{Field: "counter", Rule: "has no successor"}
+			}
+			return send()
+		})
+		rows, err := s.RewindAll(t.Context(), checkpoint.Mark{}, "replay")
+		if !errors.Is(err, checkpoint.ErrInvalid) || len(rows) != 2 {
+			t.Errorf("%v, %v", rows, err)
+		}
+		if acts, err := s.Journal(t.Context(), began.Add(-time.Minute)); err != nil || len(acts) != 2 || acts[1].Rows != 2 {
+			t.Errorf("%v, %v", acts, err)
+		}
 	})
-	rows, err := s.RewindAll(t.Context(), checkpoint.Mark{}, "replay")
-	if !errors.Is(err, checkpoint.ErrInvalid) || len(rows) != 2 {
-		t.Errorf("%v, %v", rows, err)
-	}
-	if acts, err := s.Journal(t.Context(), began.Add(-time.Minute)); err != nil || len(acts) != 2 || acts[1].Rows != 2 {
-		t.Errorf("%v, %v", acts, err)
-	}
 }

@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,8 +19,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/lease"
 )
 
-// bubble runs f in fake time.
-func bubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
+// processors has room for the bubbles that run at a time. They compute without a pause, so more of them would only delay the
+// tests in real time that run beside them.
+var processors = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// bubble runs f in fake time. The test may run beside others if it calls t.Parallel before.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	processors <- struct{}{}
+	defer func() { <-processors }()
+	synctest.Test(t, f)
+}
 
 // subtest runs f in fake time, as a subtest.
 func subtest(t *testing.T, name string, f func(t *testing.T)) {
@@ -128,9 +137,9 @@ func newMember(t *testing.T, store lease.Store, source shardlease.Source, config
 	return m
 }
 
-// count is a handler that marks 1, 2, 3, … from its checkpoint on, ten per second.
+// count is a handler that marks 1, 2, 3, … from its checkpoint on, one per second. It returns the error of a mark.
 func count(ctx context.Context, t *shardlease.Tenure) error {
-	for n, _ := strconv.Atoi(t.Checkpoint().Position); sleep(ctx, 100*time.Millisecond); {
+	for n, _ := strconv.Atoi(t.Checkpoint().Position); sleep(ctx, time.Second); {
 		n++
 		if err := t.Mark(strconv.Itoa(n)); err != nil {
 			return err

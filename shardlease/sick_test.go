@@ -18,6 +18,7 @@ import (
 // before, and one worker reports them until the source lists one of them again and the other is quarantined. A shard that
 // only the other worker's source lists yet is not reported.
 func TestUnlistedIsReported(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 5)
 		var all []shardlease.Shard

@@ -44,6 +44,7 @@ func onlyCtx(leave func(ctx context.Context) error) shardlease.Handler {
 // that it returns after the end of ctx is no failure: an error of its own is reported, but
 // counts no attempt either.
 func TestHandlerThatKnowsOnlyItsContext(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(ctx context.Context) error{
 		"nil":           func(context.Context) error { return nil },
 		"error":         func(ctx context.Context) error { return ctx.Err() },

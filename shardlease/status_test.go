@@ -100,6 +100,7 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 // its contexts. The worker is neither ready nor healthy. But a restart does not bring the
 // table back, so /livez answers 200 throughout, and also before and after Run.
 func TestSilentTableIsNoReasonToRestart(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		m := storetest.NewLink(new(memstore.Store))
 		joinAs := func(name string) *member {
@@ -159,6 +160,7 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 // TestSeatDescribesItsWorker: a seat shows the build, the handoff strategy and the backoff of its worker,
 // and since when the worker has had this seat.
 func TestSeatDescribesItsWorker(t *testing.T) {
+	t.Parallel()
 	custom := rebalance.HandoffFunc(func(string, rebalance.Why) rebalance.Terms { return rebalance.Terms{Mode: rebalance.Eager} })
 	for _, c := range []struct {
 		config  shardlease.Config

@@ -264,7 +264,8 @@ func TestEvictIsOnRecord(t *testing.T) {
 // TestEvictionsQuarantineNothing: a healthy worker is evicted again and again. It comes back, and its
 // shards are not set aside.
 func TestEvictionsQuarantineNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{TTL: ttl, Handoff: rebalance.Eager, MaxAttempts: 2}, working, "a", "b")
 		for range 5 {
 			time.Sleep(time.Minute)

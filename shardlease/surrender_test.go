@@ -62,6 +62,7 @@ func TestReleasesThatFailHandOver(t *testing.T) {
 // TestRestingWorkerIsAlive: a can write no row, gives up its seat again and again, and rests for
 // up to six lease times. Nothing else is due then, and /livez must not ask for a restart.
 func TestRestingWorkerIsAlive(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager, PollEvery: time.Hour, AuditEvery: time.Hour}, plodding, "a", "b")
 		a := s.actor("a")
@@ -85,6 +86,7 @@ func TestRestingWorkerIsAlive(t *testing.T) {
 // TestOneRowFailsThenAll: one row fails for five minutes, then all rows do. Before, the
 // writes that were answered in those five minutes kept the worker in its seat for good.
 func TestOneRowFailsThenAll(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a := s.actor("a")
@@ -103,6 +105,7 @@ func TestOneRowFailsThenAll(t *testing.T) {
 // no seat is given up and no quiet tenure ends, though each failure would quarantine its
 // shard.
 func TestOneBadRowAmongQuietOnes(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		const bad = "shard-07"
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -182,7 +185,7 @@ func TestRestHasABound(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
 		a.refuse(allRows)
-		time.Sleep(40 * time.Minute) // the rests have become longer
+		time.Sleep(fixture.Size(15*time.Minute, 40*time.Minute)) // the rests have become longer
 		n := len(a.of(event.Lost))
 		s.within(20*time.Minute, "a rests again", func() bool { return len(a.of(event.Lost)) > n })
 		a.refuse(nil)
@@ -196,6 +199,7 @@ func TestRestHasABound(t *testing.T) {
 // return, and then a cannot write any row. The other shards of a do not wait for those
 // handlers.
 func TestWaitingMoveBlocksNoOther(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		stuck := func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -220,6 +224,7 @@ func TestWaitingMoveBlocksNoOther(t *testing.T) {
 // TestSomeRowsThatCannotBeWritten: two of a's four rows cannot be written, and two can. The
 // worker keeps its seat and continues to process all four shards.
 func TestSomeRowsThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, plodding, "a", "b")
 		a := s.actor("a")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -220,11 +221,11 @@ func TestProgressAndReleaseAreToldOnce(t *testing.T) {
 
 // TestConcurrentMarks: handlers mark from several goroutines.
 func TestConcurrentMarks(t *testing.T) {
-	d := shardlease.NewDesk(nil, "", 10)
+	d, marks := shardlease.NewDesk(nil, "", 10), fixture.Size(250, 1000)
 	var pool sync.WaitGroup
 	for i := range 4 {
 		pool.Go(func() {
-			for n := range 1000 {
+			for n := range marks {
 				check(t, d.Mark(strconv.Itoa(n)))
 				d.Progress()
 				if n%100 == i {
@@ -250,7 +251,7 @@ func TestConcurrentMarks(t *testing.T) {
 			if in, ok := d.Reported(); ok {
 				reported = in.Seq
 			}
-			if reported != 4000 {
+			if reported != uint64(4*marks) {
 				t.Errorf("%d marks were reported", reported)
 			}
 			return

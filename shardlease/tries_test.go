@@ -152,9 +152,10 @@ func TestTryDuringOnesOwnLockDelay(t *testing.T) {
 
 // TestTryThatWaitsForever: no time is too long to wait.
 func TestTryThatWaitsForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
-		a, b := runSession(t, store, shardlease.SessionConfig{Name: "a"}), runSession(t, store, shardlease.SessionConfig{Name: "b"})
+		a, b := runSession(t, store, shardlease.SessionConfig{Name: "a", TTL: time.Minute}), runSession(t, store, shardlease.SessionConfig{Name: "b", TTL: time.Minute})
 		tn := a.lock(t, shardlease.AcquireOptions{})
 		time.AfterFunc(time.Hour, func() { tn.Release("") })
 		if _, took, err := b.try(2*time.Hour, shardlease.AcquireOptions{Wait: math.MaxInt64}); err != nil || took < time.Hour {

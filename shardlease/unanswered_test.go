@@ -71,6 +71,7 @@ func describe(w lease.Write) string {
 // processed soon, and the late answer changes nothing. Before, some shard was not processed for as
 // long as the call hung, and nothing was reported.
 func TestHangingCallStopsNoShard(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"verify", "list seat", "list lease", "seat create", "seat swap", "row create", "row transfer", "commit", "release", "finish"} {
 		subtest(t, what, func(t *testing.T) {
 			s := newStage(t, 3)
@@ -103,7 +104,7 @@ func TestHangingCallStopsNoShard(t *testing.T) {
 			if n := len(events); n < 2 || !events[n-1].Over || !strings.Contains(events[0].Err.Error(), "no answer") {
 				t.Errorf("reported: %v", events)
 			}
-			time.Sleep(time.Duration(fixture.Size(5, 60)) * time.Minute)
+			time.Sleep(time.Duration(fixture.Size(2, 60)) * time.Minute)
 			close(h.answer)
 			time.Sleep(time.Minute)
 			settled("it has returned")
@@ -139,6 +140,7 @@ func TestHangingListingHidesNoDeath(t *testing.T) {
 // fault is reported while it lasts and when it ends. At most three calls hang at a time, however
 // long it lasts.
 func TestStoreThatAlwaysHangs(t *testing.T) {
+	t.Parallel()
 	for what, text := range map[string]string{"verify": "store.Verify: no answer", "list seat": "store.List: no answer", "list lease": "store.List: no answer"} {
 		subtest(t, what, func(t *testing.T) {
 			s := newStage(t, 2)

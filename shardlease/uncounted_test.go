@@ -52,7 +52,7 @@ func (c *complaints) want(t *testing.T, texts ...string) {
 // complaining runs a session that ends a tenure, and returns its reports.
 func complaining(t *testing.T, store lease.Store) (*runner, *complaints) {
 	c := &complaints{}
-	a := runSession(t, store, shardlease.SessionConfig{Name: "a", TTL: ttl, Observe: c.observe})
+	a := runSession(t, store, shardlease.SessionConfig{Name: "a", TTL: time.Minute, Observe: c.observe})
 	a.lock(t, shardlease.AcquireOptions{}).Release("done")
 	return a, c
 }
@@ -185,7 +185,8 @@ func TestDeniedStopAsksOnce(t *testing.T) {
 // TestDeniedAdditionsGetRare: a process that must not read the counts asks for them once a minute, and after three failures less
 // and less often, down to once an hour. It reports that at growing intervals. When it may, all is counted, once a minute.
 func TestDeniedAdditionsGetRare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		link := storetest.NewLink(store)
 		reads := denyReads(link)

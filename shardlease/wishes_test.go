@@ -32,6 +32,7 @@ func (s *stage) operator() shardlease.Supervisor {
 // TestDrainFromOutside: the shards of a drained worker move to the other workers, in either mode.
 // When the drain ends by itself, all three workers share them again.
 func TestDrainFromOutside(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 		subtest(t, mode.String(), func(t *testing.T) {
 			s := staged(t, 12, shardlease.Config{TTL: ttl, Handoff: mode}, nil, "a", "b", "c")
@@ -79,7 +80,8 @@ func TestPauseFromOutside(t *testing.T) {
 // dies, another one claims the shard. A cordoned worker keeps its shards, and gets none of those of
 // a worker that leaves.
 func TestPinAndCordonFromOutside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T) {
 		config := shardlease.Config{TTL: ttl, Handoff: rebalance.Cooperative}
 		s := staged(t, 3, config, nil, "a", "b", "c")
 		holder := func(shard string) string { return s.row(shard).Owner.Name }
@@ -332,6 +334,7 @@ func TestLiftAllOfARepairedRecord(t *testing.T) {
 // TestCommandsAreNoticedAtOnce: the workers notice a command within a heartbeat interval and a plan,
 // long before their next audit, although no handler commits anything.
 func TestCommandsAreNoticedAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{3, 10} { // 10 are a large fleet
 		subtest(t, fmt.Sprint(workers), func(t *testing.T) {
 			var names []string

@@ -149,6 +149,7 @@ func overHTTP(t *fencetest.T, h http.Handler, effects func(context.Context, stri
 
 // TestHandlerIsFenced: a stale request has no effect, wherever its client or the server was stopped.
 func TestHandlerIsFenced(t *testing.T) {
+	t.Parallel()
 	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 		l := newLedger(t.Pause)
 		sink := overHTTP(t, l.handler(), l.list)
@@ -180,6 +181,7 @@ func reports(register *memstore.Register, pause func()) http.Handler {
 
 // TestRegisterOverHTTPIsFenced: a handler that hands the token on to a register is fenced.
 func TestRegisterOverHTTPIsFenced(t *testing.T) {
+	t.Parallel()
 	fencetest.Play(t, func(t *fencetest.T) fencetest.Sink {
 		register := new(memstore.Register)
 		return overHTTP(t, reports(register, t.Pause), func(ctx context.Context, shard string) ([][]byte, error) {

@@ -59,6 +59,7 @@ func finds(t *testing.T, play func(testing.TB, func(*T) Sink), open func(*T) Sin
 }
 
 func TestRightSinksPass(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(*T) Sink{
 		"one transaction": right, "one value for each shard": oneValue, "one writer at a time": locked,
 		"compares with a lease table": leased, "conflicts": optimistic, "busy": busy,

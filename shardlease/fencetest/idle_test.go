@@ -9,6 +9,7 @@ import (
 // TestIdleSuccessors: a sink that is open until the successor's first effect fails, and the story is printed. So does a sink
 // whose Raise raises nothing, lowers the fence or changes an effect.
 func TestIdleSuccessors(t *testing.T) {
+	t.Parallel()
 	story := []string{
 		"an idle successor: the sink accepted an effect of generation 7 after generation 8 had begun:",
 		"  a writes under generation 7", "  a is paused", "  b takes the shard over, generation 8",

@@ -8,6 +8,7 @@ import (
 
 // TestPausedRaises: a Raise that is no atomic step fails. Those that are pass, also if they fail or wait beside another call.
 func TestPausedRaises(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		raise func(t *T, db *table) func(context.Context, Fence) error
 		want  string // empty: passes

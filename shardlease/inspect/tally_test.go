@@ -146,7 +146,7 @@ func TestWatchForgetsOldHours(t *testing.T) {
 		return n
 	}
 	look(0)
-	const hours = 24 * 60
+	hours := fixture.Size(24*14, 24*60)
 	for range hours {
 		of.pass(time.Hour)
 		of.ended(0, lease.ReasonReleased, 1)
@@ -158,13 +158,13 @@ func TestWatchForgetsOldHours(t *testing.T) {
 		{0, 0}, {0, 90 * 24 * time.Hour}, {30 * 24 * time.Hour, 0}, {0, 0}, {-10 * time.Hour, 0}, {0, 0},
 	} {
 		of.pass(by.clock)
-		if n := look(by.span); n != hours {
+		if n := look(by.span); n != float64(hours) {
 			t.Errorf("by a clock that is %v ahead, %v ends are counted as far back as %v, and there were %d", by.clock, n, by.span, hours)
 		}
 		of.pass(-by.clock)
 	}
 	of.ended(0, lease.ReasonReleased, 1)
-	if n := look(0); n != hours+1 {
+	if n := look(0); n != float64(hours+1) {
 		t.Errorf("%v ends are counted in the end", n)
 	}
 }
