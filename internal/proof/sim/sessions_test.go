@@ -15,7 +15,7 @@ import (
 func TestSessions(t *testing.T) {
 	contest := Sessions{Count: given.sessions, Leases: given.leases, Trouble: given.trouble(short)}
 	if given.moment() {
-		contest.Trouble = 2 * time.Minute
+		contest.Count, contest.Trouble = contest.Count/2, 2*time.Minute
 	}
 	moves := 0
 	for seed := given.from; seed < given.from+uint64(cmp.Or(given.rounds, fixture.Size(1, 3))); seed++ {

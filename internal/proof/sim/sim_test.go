@@ -142,7 +142,7 @@ func (r *runs) enough(seed uint64) bool {
 	defer r.mu.Unlock()
 	long := given.long
 	if !given.bounded() {
-		long = 400 * time.Millisecond
+		long = 200 * time.Millisecond
 	}
 	return r.failed > 20 || long > 0 && time.Since(r.began) > long ||
 		given.rounds > 0 && seed >= given.from+uint64(given.rounds) ||
