@@ -241,7 +241,7 @@ func testSlowTable(t *testing.T, takes, ttl time.Duration) {
 	b := f.join("b")
 	joined := f.shared(beat+1500*time.Millisecond+joining, "a", "b")
 	var worst, sum time.Duration
-	crashes := fixture.Size(2, 10)
+	crashes := fixture.Size(1, 10)
 	for i := range crashes {
 		time.Sleep(3*ttl + time.Duration(i)*beat/10)
 		if !f.even("a", b.name) {

@@ -20,7 +20,7 @@ func TestDeniedReads(t *testing.T) {
 	for _, s := range fixture.Sample(10, denialStories()) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			visit(t, s, max(states()/700, fixture.Size(12, 30)))
+			visit(t, s, max(states()/700, fixture.Size(8, 30)))
 		})
 	}
 }

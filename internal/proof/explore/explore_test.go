@@ -14,7 +14,7 @@ import (
 var given = flag.Int("explore.states", 0, "how many states TestEngines visits of each story")
 
 // states returns how many states TestEngines visits of each story. Other tests visit a part of that.
-func states() int { return fixture.Or(*given, 100, 3000) }
+func states() int { return fixture.Or(*given, 50, 3000) }
 
 // visit visits about this number of states of a story, and reports whether these are all.
 func visit(t *testing.T, s explore.Story, states int) (complete bool) {

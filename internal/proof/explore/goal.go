@@ -132,6 +132,16 @@ type aims struct {
 // An aim is a state that has to reach its goal.
 type aim struct{ *state }
 
+// lack returns an error that says what is missing. Most are never read, so the text is only made for a reader.
+func lack(format string, args ...any) error { return lacking{format, args} }
+
+type lacking struct {
+	format string
+	args   []any
+}
+
+func (l lacking) Error() string { return fmt.Sprintf(l.format, l.args...) }
+
 // all returns what must not change any more, and an error that says what is missing.
 func (w aim) all() (now aims, missing error) {
 	if !w.lives() {
@@ -170,11 +180,11 @@ func (w aim) all() (now aims, missing error) {
 		missing = errors.Join(missing, w.serves(shard, rows[shard]))
 		to, assigned := targets[shard] // without one, a target was deleted by hand: the next planner finds out
 		if to != rows[shard].Owner.Incarnation && (assigned || w.story.Deletes == 0) {
-			missing = errors.Join(missing, fmt.Errorf("%s is held by %v and assigned to %v", shard, rows[shard].Owner, to))
+			missing = errors.Join(missing, lack("%s is held by %v and assigned to %v", shard, rows[shard].Owner, to))
 		}
 	}
 	if plan.Revision == 0 || plan.Open {
-		missing = errors.Join(missing, fmt.Errorf("the plan is open or missing: %v", plan))
+		missing = errors.Join(missing, lack("the plan is open or missing: %v", plan))
 	}
 	return now, missing
 }
@@ -206,14 +216,14 @@ func (w aim) obeys(rows map[string]lease.Row) (missing error) {
 				return shard == of.Subject && (open(of.To) || row.Owner.Name == of.To && row.Generation > of.Generation)
 			}
 		case lease.WishRaise: // the wish ends when all fences are raised again
-			missing = errors.Join(missing, fmt.Errorf("it still stands: %v", of))
+			missing = errors.Join(missing, lack("it still stands: %v", of))
 		case lease.WishCordon: // a cordoned worker may hold any shards
 		default:
-			missing = errors.Join(missing, fmt.Errorf("obeys does not know what is demanded by %v", of))
+			missing = errors.Join(missing, lack("obeys does not know what is demanded by %v", of))
 		}
 		for shard, row := range rows {
 			if disobeyed(shard, row) {
-				missing = errors.Join(missing, fmt.Errorf("%s is held by %v: %v", shard, row.Owner, of))
+				missing = errors.Join(missing, lack("%s is held by %v: %v", shard, row.Owner, of))
 			}
 		}
 	}
@@ -229,12 +239,12 @@ func (w aim) serves(shard string, row lease.Row) error {
 		}
 		if h := n.Handlers.Of(engine.Tenure{Shard: shard, Generation: row.Generation}); h != nil && !h.Soft && !h.Over {
 			if at := w.fences[shard]; w.story.Targets && at != row.Generation {
-				return fmt.Errorf("the fence of the sink for %s is %d: %v", shard, at, row)
+				return lack("the fence of the sink for %s is %d: %v", shard, at, row)
 			}
 			return nil
 		}
 	}
-	return fmt.Errorf("no living worker serves %s: %v", shard, row)
+	return lack("no living worker serves %s: %v", shard, row)
 }
 
 // waits reports whether shards of workers that have ended may wait, because reads of all others are denied.
@@ -288,14 +298,14 @@ func (w aim) callersServed() (now aims, missing error) {
 			continue
 		}
 		if n.waits > 0 && !row.Quarantined { // otherwise it waits for an operator
-			missing = errors.Join(missing, fmt.Errorf("the caller of %s still waits; the row is %v", n.name(), row))
+			missing = errors.Join(missing, lack("the caller of %s still waits; the row is %v", n.name(), row))
 		}
 		if row.Owner.Name == n.name() {
 			missing = errors.Join(missing, w.serves(wantedLease, row))
 		}
 		for _, h := range n.Handlers {
 			if h.Generation != row.Generation {
-				missing = errors.Join(missing, fmt.Errorf("%s holds %v, and has not noticed that it is over; the row is %v", n.name(), h.Tenure, row))
+				missing = errors.Join(missing, lack("%s holds %v, and has not noticed that it is over; the row is %v", n.name(), h.Tenure, row))
 			}
 		}
 	}

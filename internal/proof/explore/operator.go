@@ -19,8 +19,8 @@ func (w operator) deletions() (all []move) {
 	if w.left.Deletes == 0 {
 		return nil
 	}
-	for _, r := range w.records {
-		if key := r.key; key.Kind == lease.KindPlan || key.Kind == lease.KindTarget {
+	for _, r := range w.stands {
+		if key := r.Key(); key.Kind == lease.KindPlan || key.Kind == lease.KindTarget {
 			all = append(all, move{key.String() + " is deleted", func(w *state) {
 				w.left.Deletes--
 				w.store.Delete(key)

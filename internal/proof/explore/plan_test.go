@@ -24,7 +24,7 @@ func TestPlans(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.Goal = true
-			visit(t, s, max(states()/8, 20))
+			visit(t, s, max(states()/8, 12))
 		})
 	}
 }
@@ -69,7 +69,7 @@ func TestLargeFleets(t *testing.T) {
 			t.Parallel()
 			s.Workers, s.Settled, s.Shards, s.For = k+1, k, k+2, 15*time.Second
 			s.Goal, s.Mode = true, rebalance.Eager
-			visit(t, s, max(states()/30, 40))
+			visit(t, s, max(states()/30, 15))
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestWishes(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.For = mode, true, 12*time.Second
-				visit(t, s, max(states()/8, 20))
+				visit(t, s, max(states()/8, 12))
 			})
 		}
 	}
@@ -107,7 +107,7 @@ func TestDeathwatch(t *testing.T) {
 			t.Run(mode.String()+": "+s.Name, func(t *testing.T) {
 				t.Parallel()
 				s.Mode, s.Goal, s.Watchful, s.For = mode, true, true, 12*time.Second
-				visit(t, s, max(states()/16, 20))
+				visit(t, s, max(states()/16, 8))
 			})
 		}
 	}

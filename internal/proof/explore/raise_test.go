@@ -23,7 +23,7 @@ func TestRaises(t *testing.T) {
 			s.Name, s.Mode, s.Targets, s.Goal = mode.String()+": "+s.Name, mode, true, true
 			t.Run(s.Name, func(t *testing.T) {
 				t.Parallel()
-				visit(t, s, max(states(), fixture.Size(100, 5000)))
+				visit(t, s, max(states(), fixture.Size(50, 5000)))
 			})
 		}
 	}

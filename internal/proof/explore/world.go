@@ -78,7 +78,7 @@ type state struct {
 
 // A record is what stands in the table, as a hash.
 type record struct {
-	key  lease.Key
+	key  string
 	hash uint64
 }
 
@@ -237,7 +237,7 @@ func (w *state) source(i int) (shards []engine.Shard) {
 		return shards
 	}
 	for s := range w.story.Shards {
-		shards = append(shards, engine.Shard{Name: fmt.Sprintf("s%d", s)})
+		shards = append(shards, engine.Shard{Name: "s" + strconv.Itoa(s)})
 	}
 	return shards
 }
@@ -275,9 +275,8 @@ func (w *state) serve(c call) engine.Input {
 
 // put notes what stands in the table, nothing after a deletion, and returns what stood there.
 func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
-	at, found := slices.BinarySearchFunc(w.records, key, func(r record, key lease.Key) int {
-		return strings.Compare(r.key.String(), key.String())
-	})
+	name := key.String()
+	at, found := slices.BinarySearchFunc(w.records, name, func(r record, name string) int { return strings.Compare(r.key, name) })
 	if found {
 		before = w.stands[at]
 	}
@@ -285,9 +284,9 @@ func (w *state) put(key lease.Key, r lease.Record) (before lease.Record) {
 	case r == nil && found:
 		w.records, w.stands = slices.Delete(w.records, at, at+1), slices.Delete(w.stands, at, at+1)
 	case r != nil && found:
-		w.records[at], w.stands[at] = record{key, digest.Of(nil, 0, r)}, r
+		w.records[at], w.stands[at] = record{name, digest.Of(nil, 0, r)}, r
 	case r != nil:
-		w.records = slices.Insert(w.records, at, record{key, digest.Of(nil, 0, r)})
+		w.records = slices.Insert(w.records, at, record{name, digest.Of(nil, 0, r)})
 		w.stands = slices.Insert(w.stands, at, r)
 	}
 	return before

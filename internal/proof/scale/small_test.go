@@ -94,8 +94,10 @@ func TestChangesOfASmallFleet(t *testing.T) {
 
 // TestSameFleetSameFigures: all figures depend only on the seed.
 func TestSameFleetSameFigures(t *testing.T) {
+	s := small()
+	s.shards, s.workers = 64, 4
 	figures := func() string {
-		f := settled(small(), false)
+		f := settled(s, false)
 		r := dies(f)
 		return r.String() + f.meter.String()
 	}

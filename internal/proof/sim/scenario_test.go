@@ -11,7 +11,7 @@ import (
 
 // TestScenarios suffers each kind of trouble alone, in both modes.
 func TestScenarios(t *testing.T) {
-	for _, s := range fixture.Sample(4, Scenarios()) {
+	for _, s := range fixture.Sample(3, Scenarios()) {
 		for _, mode := range []rebalance.Mode{rebalance.Eager, rebalance.Cooperative} {
 			t.Run(s.Name+"/"+mode.String(), func(t *testing.T) {
 				t.Parallel()

@@ -13,9 +13,9 @@ import (
 // accepted effects. When the trouble is over, every caller gets its lease, and sessions at rest send only
 // heartbeats and reads of the wishes, and list the seats now and then.
 func TestSessions(t *testing.T) {
-	contest := Sessions{Count: given.sessions, Leases: given.leases, Trouble: given.trouble(short)}
+	contest := Sessions{Count: cmp.Or(given.sessions, 40), Leases: given.leases, Trouble: given.trouble(short)}
 	if given.moment() {
-		contest.Trouble = 2 * time.Minute
+		contest.Count, contest.Trouble = cmp.Or(given.sessions, 20), 2*time.Minute
 	}
 	moves := 0
 	for seed := given.from; seed < given.from+uint64(cmp.Or(given.rounds, fixture.Size(1, 3))); seed++ {

@@ -39,7 +39,7 @@ func declare() *flags {
 	flag.IntVar(&f.commits, "sim.commits", 0, "simulate rounds or seasons until this many commits were accepted")
 	flag.IntVar(&f.each, "sim.each", 0, "simulate rounds or seasons until each kind of fault has happened this many times")
 	flag.DurationVar(&f.most, "sim.most", 0, "how long the faults of one simulation go on at most (default 20m, and 90 days in a season; 30s if no flag says how much to simulate)")
-	flag.IntVar(&f.sessions, "sim.sessions", 40, "the number of sessions in TestSessions")
+	flag.IntVar(&f.sessions, "sim.sessions", 0, "the number of sessions in TestSessions (default 40; 20 if no flag says how much to simulate)")
 	flag.IntVar(&f.leases, "sim.leases", 5, "the number of callers of each session in TestSessions; each wants one lease at a time")
 	return f
 }
@@ -142,7 +142,7 @@ func (r *runs) enough(seed uint64) bool {
 	defer r.mu.Unlock()
 	long := given.long
 	if !given.bounded() {
-		long = 400 * time.Millisecond
+		long = 200 * time.Millisecond
 	}
 	return r.failed > 20 || long > 0 && time.Since(r.began) > long ||
 		given.rounds > 0 && seed >= given.from+uint64(given.rounds) ||
