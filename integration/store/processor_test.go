@@ -18,11 +18,12 @@ import (
 )
 
 // TestProcessorTimeOfCalls prints how much processor time of this process calls take, sixteen of them at a time. The
-// prices in internal/proof/scale are these.
+// prices in internal/proof/scale are these at full size.
 func TestProcessorTimeOfCalls(t *testing.T) {
 	local.Beside(t)
 	s := local.Open(t, local.Client(t, func(plain http.RoundTripper) http.RoundTripper { return plain }), local.Table(t))
-	const group, seats = "orders", 200
+	const group = "orders"
+	seats, calls := fixture.Size(20, 200), fixture.Size(40, 1600)
 	stamp := func(id string, n int) protocol.Stamp {
 		return protocol.Stamp{ID: lease.WriteID(fmt.Sprintf("%s-%022d", id, n)), At: time.Now()}
 	}
@@ -42,7 +43,6 @@ func TestProcessorTimeOfCalls(t *testing.T) {
 			Group: group, Incarnation: lease.Incarnation(fmt.Sprintf("seat-%022d", i)), Name: fmt.Sprintf("ip-10-000-000-%03d.ec2.internal-12345-abcde", i), TTL: 10 * time.Second,
 		}, stamp("sit", i)))
 	}
-	calls := fixture.Size(320, 1600)
 	rows := make([]lease.Row, calls)
 	measure := func(what string, n, per int, call func(i int)) {
 		before := used(t)

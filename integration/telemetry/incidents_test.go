@@ -164,6 +164,7 @@ func failing(shard string) shardlease.Handler {
 // TestIncidents: each alert fires in an incident that a real fleet has in virtual time, from the metrics of each source that the
 // alert names, and none fires during a rolling deploy.
 func TestIncidents(t *testing.T) {
+	t.Parallel() // beside a test that mostly waits
 	promtool := program(t, "promtool")
 	fired := map[string]bool{}
 	for _, of := range incidents() {

@@ -30,6 +30,7 @@ import (
 // TestQueriesReturnData: every query of the dashboard and of the alerts returns data from a real Prometheus that scrapes a
 // real fleet, which lives, moves shards, and dies in parts. The names are those that docs/metrics.md says.
 func TestQueriesReturnData(t *testing.T) {
+	t.Parallel() // it mostly waits
 	path := program(t, "prometheus")
 	s := newScene(t)
 	ctx, stop := context.WithCancel(t.Context())
