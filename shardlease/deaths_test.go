@@ -50,6 +50,7 @@ func killHolders(t *testing.T, ttl time.Duration) {
 // again within the rest, a heartbeat and a second: another worker counts from when it sees the row, and
 // the plan that gives it the shard is made a second after the one before.
 func TestDeathsBetweenFailures(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		const ttl, first = time.Second, 2 * time.Second

@@ -228,6 +228,7 @@ func lastingStoreFault(t *testing.T, begin func(*storetest.Link), want string) {
 // TestSlowStoreIsReportedWhileItLasts: answers to heartbeats take 400 ms, more than a thirtieth of
 // the lease time.
 func TestSlowStoreIsReportedWhileItLasts(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 2, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
 		a := s.actor("a")

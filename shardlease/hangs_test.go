@@ -17,6 +17,7 @@ import (
 // since the shutdown. The process says so as soon as it shuts down, when the second one hangs too, and then every minute, until
 // both have returned. Before the shutdown the event ended says it, and the seat.
 func TestShutdownNamesWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []event.Event

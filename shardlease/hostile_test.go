@@ -112,6 +112,7 @@ func stops(t *testing.T, m *member, limit time.Duration, heal func()) {
 // TestStopEndsThoughRowsAreMute: writes of rows are not answered, as in a throttled
 // partition or with a permission revoked. Heartbeats are answered, so trust never ends.
 func TestStopEndsThoughRowsAreMute(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		m := join(t, b, shardlease.Static("s"), shardlease.Config{Order: checkpoint.Decimal}, count)
@@ -124,6 +125,7 @@ func TestStopEndsThoughRowsAreMute(t *testing.T) {
 // TestStopEndsThoughARowIsMalformed: a worker stops although a row cannot be read. It plans
 // without that row, because nobody can claim it.
 func TestStopEndsThoughARowIsMalformed(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		fixture.Must[lease.Row](t, b)(protocol.Begin("orders", "s", nil, "x", fixture.Stamp()))
@@ -140,6 +142,7 @@ func TestStopEndsThoughARowIsMalformed(t *testing.T) {
 // TestDeletedRowIsLeftInPeace: somebody deletes a row by hand. Its owner ends its tenure
 // and does not write the row again and again.
 func TestDeletedRowIsLeftInPeace(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		m := join(t, b, shardlease.Static("s", "r"), shardlease.Config{Order: checkpoint.Decimal}, count)
@@ -158,6 +161,7 @@ func TestDeletedRowIsLeftInPeace(t *testing.T) {
 // TestStopEndsAHandlerThatLingers: the handler has finished its shard and waits until its
 // context ends.
 func TestStopEndsAHandlerThatLingers(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
 		m := join(t, new(memstore.Store), shardlease.Static("s"), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -177,6 +181,7 @@ func TestStopEndsAHandlerThatLingers(t *testing.T) {
 
 // TestWaitingForTheStoreIsNoStall: a handler that waits for a commit is not stalled.
 func TestWaitingForTheStoreIsNoStall(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		m := join(t, b, shardlease.Static("s"), shardlease.Config{StallAfter: 5 * time.Second, Order: checkpoint.Decimal},
@@ -201,6 +206,7 @@ func TestWaitingForTheStoreIsNoStall(t *testing.T) {
 // releases the shard. The EndError reports, wherever it is returned, that the outcome of
 // the commit is unknown.
 func TestUnknownOutcomeIsSaid(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		got := make(chan error, 1)

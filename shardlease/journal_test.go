@@ -18,6 +18,7 @@ import (
 // TestJournal: each act of a supervisor leaves one entry, with what it was about, the author, the reason and the end; a refused one
 // leaves none.
 func TestJournal(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}
@@ -115,6 +116,7 @@ func endOfAct(act string) time.Time {
 // TestJournalIsBestEffort: an act is carried out although its entry cannot be stored, and the program is told. An entry whose
 // answer is lost is written once.
 func TestJournalIsBestEffort(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		memory := new(memstore.Store)
 		store := storetest.NewLink(memory)

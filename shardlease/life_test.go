@@ -23,6 +23,7 @@ import (
 // let something go wrong.
 
 func TestCrashIsRecovered(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
 		a := s.actor("a")
@@ -46,6 +47,7 @@ func TestCrashIsRecovered(t *testing.T) {
 // way. The commit arrives after the worker was replaced, and the table refuses it. When the
 // worker wakes up, it first ends its tenures.
 func TestPausedWorkerIsRefused(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		wire, refused, woken := make(chan struct{}), make(chan error, 1), make(chan error, 1)
@@ -126,6 +128,7 @@ func shortOutage(t *testing.T, begin func(*storetest.Link)) {
 // TestLongOutage: every worker ends its tenures by its own clock, before another worker
 // could hold the shards. After the outage the fleet recovers by itself.
 func TestLongOutage(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
 		time.Sleep(20 * time.Second)
@@ -158,6 +161,7 @@ func TestLongOutage(t *testing.T) {
 // TestEagerMove: no two handlers of a shard ever run together, and the last mark of one is
 // the start of the next.
 func TestEagerMove(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, workingFor(300*time.Millisecond), "a")
 		time.Sleep(20 * time.Second)
@@ -171,6 +175,7 @@ func TestEagerMove(t *testing.T) {
 
 // TestCooperativeMove: in a planned move a handler processes the shard at every moment.
 func TestCooperativeMove(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Cooperative}, nil, "a")
 		time.Sleep(20 * time.Second)
@@ -275,6 +280,7 @@ func testDrainDeadline(t *testing.T, after rebalance.AfterDrain) {
 // fleet continues under generations above all that were used before. A store that embeds
 // the one that detects the restore still detects it.
 func TestRestoredTableIsNotClaimed(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		older := new(memstore.Store)
 		v := storetest.NewLink(older)
@@ -330,6 +336,7 @@ func lead(link *storetest.Link, to lease.Store) {
 // TestReleaseTaskBringsShardsBack: the shards of a dead run are processed again long before
 // its lease time is over.
 func TestReleaseTaskBringsShardsBack(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 6)
 		dead := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, Task: "run 1", TTL: time.Minute, Drain: time.Minute}, nil)

@@ -52,6 +52,7 @@ func split() []shardlease.Shard {
 // whatever workers hold them. A parent that no complete listing contains counts as
 // finished.
 func TestChildrenWaitForTheirParents(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		r := &river{}
@@ -159,6 +160,7 @@ func TestFinishedShardsAreRemovedLate(t *testing.T) {
 // TestQuarantineComesAtOnce: a shard is quarantined when its last attempt fails, and not
 // after one more rest, which may take five minutes.
 func TestQuarantineComesAtOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		config := shardlease.Config{MaxAttempts: 3, Backoff: time.Minute}
@@ -173,6 +175,7 @@ func TestQuarantineComesAtOnce(t *testing.T) {
 // TestQuarantineIsReversible: a shard that fails too often is quarantined, and a supervisor
 // makes it claimable again.
 func TestQuarantineIsReversible(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		var mu sync.Mutex

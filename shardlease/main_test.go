@@ -11,6 +11,6 @@ import (
 // No goroutine survives Run, on any path that is tested here.
 func TestMain(m *testing.M) {
 	fixture.PileGarbage()
-	fixture.SideBySide()
+	fixture.SideBySide(500) // most of them wait for their turn in bubble
 	goleak.VerifyTestMain(m)
 }

@@ -104,6 +104,7 @@ func dieAt(t *testing.T, mode rebalance.Mode, who, dies string, step func(lease.
 // TestCleanStop: one worker stops, then all others at once. No lease has to expire, and no
 // seat remains.
 func TestCleanStop(t *testing.T) {
+	t.Parallel()
 	inBothModes(t, testCleanStop)
 }
 
@@ -142,6 +143,7 @@ func testCleanStop(t *testing.T, mode rebalance.Mode) {
 
 // TestOneNameTwice: names are for people. Two workers with one name are two workers.
 func TestOneNameTwice(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{}, nil, "a")
 		s.spans = nil // the stage distinguishes workers by name
@@ -157,6 +159,7 @@ func TestOneNameTwice(t *testing.T) {
 // TestModesMix: while a change of mode is rolled out, each move follows the terms in the
 // request of its successor.
 func TestModesMix(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 8, shardlease.Config{Handoff: rebalance.Eager}, nil, "a")
 		time.Sleep(10 * time.Second)
@@ -176,6 +179,7 @@ func TestModesMix(t *testing.T) {
 // and another worker claims the shard. The worker's other shards continue, and so does an
 // idle shard whose handler calls Progress.
 func TestStuckHandlerLosesItsShard(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second}
@@ -229,6 +233,7 @@ func TestStuckHandlerLosesItsShard(t *testing.T) {
 // of its shard's failed attempts continues. When it called Progress instead, the shard
 // failed 10 times in ten minutes and was not quarantined.
 func TestAliveKeepsTheAttempts(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		config := shardlease.Config{Handoff: rebalance.Eager, StallAfter: 15 * time.Second, MaxAttempts: 3, Backoff: -1}
@@ -309,6 +314,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 // TestRefusalAfterAMove: a shard came by a planned move, and later the table names another
 // incarnation under the same generation. That is no late commit of a move.
 func TestRefusalAfterAMove(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		config := shardlease.Config{Handoff: rebalance.Cooperative}
 		s := staged(t, 2, config, nil, "a")
@@ -373,6 +379,7 @@ func TestErrorsAfterAMove(t *testing.T) {
 
 // TestNoDrainIsNoWarning: a handler that has no time at all to wind down is not blamed for it.
 func TestNoDrainIsNoWarning(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		config := shardlease.Config{Handoff: rebalance.Eager, Drain: -1}
 		s := staged(t, 2, config, nil, "a")

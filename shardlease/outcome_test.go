@@ -111,6 +111,7 @@ func TestOutcomeUnknown(t *testing.T) {
 // repeated commit is stored. (When the refused commit still counted as sent, Commit
 // returned nil too early, and the mark was never written. No fast test failed then.)
 func TestCommitThatHasToBeMadeAgain(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		var tenures sync.Map
@@ -212,6 +213,7 @@ func TestStaleErrorOfASink(t *testing.T) {
 // another worker claims the shard before the release is repeated. The worker was not fenced: the
 // repeated release finds out that the first one was stored.
 func TestReleaseThatLanded(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)

@@ -63,6 +63,7 @@ func removeParent(t *testing.T, store lease.Store, after time.Duration) {
 // TestChildOfADeletedParentWaits: the row of a listed parent is deleted by hand while the
 // parent is processed.
 func TestChildOfADeletedParentWaits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
 		join(t, b, parents("p", "q"), shardlease.Config{PollEvery: 10 * time.Minute}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -82,6 +83,7 @@ func TestChildOfADeletedParentWaits(t *testing.T) {
 // TestChildOfAFreeDeletedParentWaits: the row of a listed parent is deleted by hand, and
 // no worker writes to that row.
 func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
 		for range 2 {
@@ -97,6 +99,7 @@ func TestChildOfAFreeDeletedParentWaits(t *testing.T) {
 // TestChildOfARemovedParentWaits: an operator removes the row of a listed, unfinished
 // parent, so that it is processed again from the beginning.
 func TestChildOfARemovedParentWaits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
 		for range 2 {
@@ -112,6 +115,7 @@ func TestChildOfARemovedParentWaits(t *testing.T) {
 // nothing to commit. The tenure ends, and the shard, which is still listed, starts from the
 // beginning.
 func TestIdleHolderNoticesATombstone(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b := newBad()
 		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, serve)
@@ -127,6 +131,7 @@ func TestIdleHolderNoticesATombstone(t *testing.T) {
 // TestChildOfAMalformedParentWaits: a parent is no longer listed, and its row cannot be
 // read. The parent may be unfinished.
 func TestChildOfAMalformedParentWaits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		b, seen := newBad(), &began{}
 		m := join(t, b, shardlease.Static("p"), shardlease.Config{}, seen.handler)

@@ -21,6 +21,7 @@ import (
 // TestStallIsConfirmed: handlers call Alive at the very moment at which they would count as
 // stalled. Whether the loop turns before or after them is chance.
 func TestStallIsConfirmed(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 4 * time.Second}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -86,6 +87,7 @@ func TestPauseIsNoStall(t *testing.T) {
 // TestHangingHandlerStallsDespitePauses: the process is paused for five seconds every ten, and one
 // handler does hang. It is found.
 func TestHangingHandlerStallsDespitePauses(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager, StallAfter: 4 * time.Second}, serve)

@@ -121,6 +121,7 @@ func testWaywardPlanner(t *testing.T, deed string) {
 
 // TestHangingPlannerIsReportedWithEachPlan, until it returns, and Run waits for it as for a handler.
 func TestHangingPlannerIsReportedWithEachPlan(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s, healed := newStage(t, 4), make(chan struct{})
 		p := &wayward{deed: "hangs", healed: healed}
@@ -150,6 +151,7 @@ func TestHangingPlannerIsReportedWithEachPlan(t *testing.T) {
 
 // TestSlowPlannerPlans: the plan of a planner counts that takes up to a third of the lease time.
 func TestSlowPlannerPlans(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 6)
 		a := s.enter("a", shardlease.Config{Planner: patient{}}, nil)

@@ -45,6 +45,7 @@ func TestSlowClaimsKeepTheirShards(t *testing.T) {
 // between. No worker holds the shard, so the worker plans again and claims it. Before, it
 // claimed the shard only at its next audit, after 60 s.
 func TestClaimOfAnAdoptedRow(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		gate, open := s.gate(lease.OpTransfer)

@@ -159,6 +159,7 @@ func TestRaiseAgainWaitsForAll(t *testing.T) {
 
 // TestRaiseAgainRepeatsWhatIsUnderWay: a raise of several targets that began before the sink was restored is repeated.
 func TestRaiseAgainRepeatsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k, other := newSink(0), newSink(0)
 		s := newStage(t, 1)
@@ -187,6 +188,7 @@ func TestRaiseAgainRepeatsWhatIsUnderWay(t *testing.T) {
 // TestRaiseAgainInSessions: a session that holds a lease raises its fence again, and its seat says so until the wish is
 // lifted.
 func TestRaiseAgainInSessions(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k, store := newSink(50*time.Millisecond), new(memstore.Store)
 		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Targets: k.of("a", shardlease.Config{}).Targets})
@@ -261,6 +263,7 @@ func TestRaiseAgainBesideAnEarlierVersion(t *testing.T) {
 // TestLastPlanOfAnEarlierVersion: a worker of an earlier version has written the last plan, which knows all wishes and does
 // not name the one to raise all fences again, and is gone. Another plan follows, which does.
 func TestLastPlanOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(50 * time.Millisecond)
 		s := newStage(t, 4)

@@ -22,6 +22,7 @@ import (
 // successor, in a cooperative move. The worker before, which was killed, has consented to nothing: its late effects are
 // refused when the successor's handler is called.
 func TestUnraisedOwnerOffersNothing(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k := newSink(time.Second)
 		config := shardlease.Config{Handoff: rebalance.Cooperative}

@@ -473,6 +473,7 @@ func TestRaisesAreBounded(t *testing.T) {
 // TestAcquireRaises: a session returns a tenure when the fences are raised. If the caller gives up before, the lease is
 // released.
 func TestAcquireRaises(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k, store := newSink(time.Second), new(memstore.Store)
 		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Targets: k.of("a", shardlease.Config{}).Targets})
@@ -501,6 +502,7 @@ func TestAcquireRaises(t *testing.T) {
 // TestAcquireOutlivesALossWhileItRaises: if a command takes the lease away before the fences are raised, the caller waits
 // for the lease again, and gets it under a later generation.
 func TestAcquireOutlivesALossWhileItRaises(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		k, store := newSink(time.Second), new(memstore.Store)
 		a := runSession(t, store, shardlease.SessionConfig{Name: "a", Targets: k.of("a", shardlease.Config{}).Targets})
@@ -563,6 +565,7 @@ func TestTargetsAreChecked(t *testing.T) {
 
 // TestNamesAreRaised: a target that keeps fences under other names is raised under each.
 func TestNamesAreRaised(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		reports := new(memstore.Register)
 		config := shardlease.Config{Handoff: rebalance.Eager, Targets: []shardlease.Target{{

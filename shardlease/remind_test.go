@@ -74,6 +74,7 @@ func TestWishesAreNamedDaily(t *testing.T) {
 // TestPauseEndsByItself: without a duration a pause ends after a day, and with a negative one only when it is lifted. A drain
 // and a pin stay.
 func TestPauseEndsByItself(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		op := s.operator()

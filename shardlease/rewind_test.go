@@ -70,6 +70,7 @@ func TestRewindChecksThePosition(t *testing.T) {
 
 // TestFinishByAnOperator: the owner is fenced, its own Finish fails, its tenure ends as forced, and the child begins.
 func TestFinishByAnOperator(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 0)
 		r := &river{}
@@ -168,6 +169,7 @@ func TestRewindAll(t *testing.T) {
 // TestRewindAllGoesOn: a row cannot be rewound because its numbers have no successor. The rows that were rewound before are
 // returned, and in the journal.
 func TestRewindAllGoesOn(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := storetest.NewLink(new(memstore.Store))
 		s := shardlease.Supervisor{Store: store, Group: "orders", By: "ann"}

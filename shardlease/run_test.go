@@ -162,6 +162,7 @@ func owners(t *testing.T, store lease.Store) map[string]int {
 // TestTwoWorkersShare: two workers share the shards of a source in either mode, and hand
 // them over when they leave.
 func TestTwoWorkersShare(t *testing.T) {
+	t.Parallel()
 	inBothModes(t, testTwoWorkersShare)
 }
 

@@ -75,6 +75,7 @@ func TestUnlistedIsReported(t *testing.T) {
 // TestUnwellIsReported: all handlers of one worker fail, whatever the shard. It reports that it is
 // unwell, its Healthy returns an error, and the other worker processes everything.
 func TestUnwellIsReported(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 8)
 		config := shardlease.Config{Handoff: rebalance.Eager}

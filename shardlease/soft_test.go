@@ -143,6 +143,7 @@ func testContexts(t *testing.T, mode rebalance.Mode, wind time.Duration) {
 // TestCommitWithTheSoftContext: a commit whose ctx is the soft context gives up when that has
 // ended, but does not claim that the tenure is over.
 func TestCommitWithTheSoftContext(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		config := shardlease.Config{Handoff: rebalance.Eager}

@@ -73,6 +73,7 @@ func (j *jam) Terms(string, rebalance.Why) rebalance.Terms {
 // TestStuckLoopIsNotAlive: a handoff strategy blocks the run loop, so the worker cannot send
 // heartbeats, and only a restart helps: /livez fails after a lease time.
 func TestStuckLoopIsNotAlive(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		j, store, source := &jam{}, new(memstore.Store), shardlease.Static("1", "2")
 		other := join(t, store, source, shardlease.Config{}, count)
@@ -136,6 +137,7 @@ func TestSilentTableIsNoReasonToRestart(t *testing.T) {
 // TestReadyTellsWhatIsMissing: a worker that knows no shards is not ready while its source
 // fails or blocks. It is ready if its source lists no shards.
 func TestReadyTellsWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		r, back := &river{}, make(chan struct{})
 		r.set(errDown)
@@ -195,6 +197,7 @@ func TestSeatDescribesItsWorker(t *testing.T) {
 
 // TestStatus checks the status of a worker from its first seat to its end.
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, Task: "run-17", Commit: checkpoint.Policy{Every: 5 * time.Second}}
@@ -297,6 +300,7 @@ func TestOldestMarkDuringAWrite(t *testing.T) {
 // since the last turn of the run loop, if the loop took in the marks of another shard first. They
 // waited for the next commit.)
 func TestNoMarkWaitsLongerThanThePolicy(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		config := shardlease.Config{Handoff: rebalance.Eager, Commit: checkpoint.Policy{Every: 5 * time.Second}}
@@ -314,6 +318,7 @@ func TestNoMarkWaitsLongerThanThePolicy(t *testing.T) {
 // is not stopped before Run has returned. Before, it was reported as stopped, and its Ready as
 // "it is not running", while the handler still worked.
 func TestDrainingUntilRunReturns(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
 		m := join(t, new(memstore.Store), shardlease.Static("s"), shardlease.Config{TTL: ttl, Drain: ttl}, func(context.Context, *shardlease.Tenure) error {
@@ -377,6 +382,7 @@ func TestStatusAsJSON(t *testing.T) {
 // TestUnverifiedWorkerIsNotReady: a worker that is not allowed to ask whether its table was
 // restored claims nothing. It was ready, so a rollout stopped the last worker that held shards.
 func TestUnverifiedWorkerIsNotReady(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 2)
 		link := storetest.NewLink(s.store)
@@ -395,6 +401,7 @@ func TestUnverifiedWorkerIsNotReady(t *testing.T) {
 // TestDeafWorkerIsNotReady: the heartbeats of a worker are stored, and its reads are denied. It is not ready, tells why, and
 // keeps what it holds.
 func TestDeafWorkerIsNotReady(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s, denied := newStage(t, 2), errors.New("access denied")
 		link := storetest.NewLink(s.store)
@@ -420,6 +427,7 @@ func TestDeafWorkerIsNotReady(t *testing.T) {
 // TestUnseatedWorkerNamesTheFault: a worker may not write its seat. The reason why it is not ready
 // includes the error of the store, until the worker has a seat.
 func TestUnseatedWorkerNamesTheFault(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s, denied := newStage(t, 2), errors.New("access denied")
 		link := storetest.NewLink(s.store)
@@ -440,6 +448,7 @@ func TestUnseatedWorkerNamesTheFault(t *testing.T) {
 // TestAbandonedHandlersAreCounted: a handler ignores its contexts, and an operator releases its
 // shard. No probe fails for that, but Status counts the handler until it returns.
 func TestAbandonedHandlersAreCounted(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store, back, once := new(memstore.Store), make(chan struct{}), atomic.Bool{}
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -476,6 +485,7 @@ func TestAbandonedHandlersAreCounted(t *testing.T) {
 // TestOrderMayCallStatus: Mark calls Order under the lock of the tenure, for which Status
 // waited, and the run loop waited for Status.
 func TestOrderMayCallStatus(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		var caller atomic.Pointer[actor]
@@ -495,6 +505,7 @@ func TestOrderMayCallStatus(t *testing.T) {
 // TestPausedProcessIsAlive: a process was paused for longer than a lease time, and a probe
 // arrives before its run loop has turned again. Its run loop is not stuck.
 func TestPausedProcessIsAlive(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		a := s.enter("a", shardlease.Config{Handoff: rebalance.Eager}, nil)

@@ -30,6 +30,7 @@ func (s *stage) ownedBy(name string) []string {
 // marks were waited for: nobody processed the shard for as long as the fault lasted, and
 // Healthy returned nil.
 func TestReleasesThatFailHandOver(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		var fail atomic.Bool
@@ -137,6 +138,7 @@ func TestOneBadRowAmongQuietOnes(t *testing.T) {
 // it can write another one, its wall clock steps ahead while heartbeats are not answered. Until a
 // heartbeat is confirmed the worker may have lost its seat, so it writes no lease row.
 func TestNoProbeInDoubt(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		handler := func(ctx context.Context, tn *shardlease.Tenure) error {
 			if tn.Shard().Name == "shard-00" {

@@ -288,6 +288,7 @@ func BenchmarkMark(b *testing.B) {
 // TestOldestMarkThatWasNotReported: a mark that the loop has not reported when an earlier one is
 // accepted is as old as it is.
 func TestOldestMarkThatWasNotReported(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		d := shardlease.NewDesk(nil, "", 0)
 		_ = d.Mark("1")

@@ -119,6 +119,7 @@ func TestHangingCallStopsNoShard(t *testing.T) {
 // other worker dies. Its shards are processed a lease time, a heartbeat interval and half a second
 // after the end of the listing that hangs. Before, nobody noticed the death as long as it hung.
 func TestHangingListingHidesNoDeath(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 4)
 		link, h := hangOn(s, "list seat", 0)
@@ -171,6 +172,7 @@ func TestStoreThatAlwaysHangs(t *testing.T) {
 // TestCallThatReturnsLate: the calls about rows return half a second after the end of their contexts,
 // as they do when thousands end at once. They have waited in the store, and that is no fault.
 func TestCallThatReturnsLate(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		link := storetest.NewLink(s.store)

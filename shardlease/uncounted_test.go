@@ -323,6 +323,7 @@ func TestCommandsCountTheirOwnWrites(t *testing.T) {
 // TestCommandsCountAllEnds: a rewind of all shards and a repair count the tenures that they have ended, and so does a command
 // whose context ends half-way.
 func TestCommandsCountAllEnds(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		link := storetest.NewLink(store)

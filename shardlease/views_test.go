@@ -47,6 +47,7 @@ func through(link *storetest.Link, see func(q lease.Query, read []lease.Record) 
 // consistent read of the seats that began after the row was read proves that its owner has no seat.
 // (Without this rule a claimed the shard at once, and no fast test failed.)
 func TestNewcomerIsNotRobbed(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := newStage(t, 1)
 		link, newcomer := storetest.NewLink(s.store), lease.Owner{Name: "newcomer", Incarnation: "n"}
@@ -84,6 +85,7 @@ func TestNewcomerIsNotRobbed(t *testing.T) {
 // When the change counted as a sign of life, the worker was never evicted, and no fast test
 // failed.)
 func TestLaggingReadsProveNoLife(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		s := staged(t, 4, shardlease.Config{Handoff: rebalance.Eager}, nil, "a", "b")
 		a, b := s.actor("a"), s.actor("b")
@@ -113,6 +115,7 @@ func TestLaggingReadsProveNoLife(t *testing.T) {
 // learns of the removal or after. (When such a listing revived the shard, the shard was processed
 // again from its beginning, and no fast test failed.)
 func TestRemovalOutlivesOlderListings(t *testing.T) {
+	t.Parallel()
 	subtest(t, "taken in before", removedByAnother)
 	subtest(t, "taken in after", removedWhileListing)
 }

@@ -46,6 +46,7 @@ func rowOf(t *testing.T, store lease.Store, shard string) lease.Row {
 type stringContext struct{ context.Context }
 
 func TestAWorkerRunsOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		w := join(t, new(memstore.Store), shardlease.Static("1"), shardlease.Config{}, serve)
 		pass(time.Second)
@@ -167,6 +168,7 @@ func TestStopIsSoft(t *testing.T) {
 // TestStopOfAStubbornHandler: the hard context of a handler that does not wind down ends
 // after Drain. Run waits for the handler nevertheless.
 func TestStopOfAStubbornHandler(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		var ended time.Duration
@@ -203,6 +205,7 @@ func TestStopOfAStubbornHandler(t *testing.T) {
 }
 
 func TestCommitAndFinish(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		source := listing(shard("child", "parent"), shard("parent"))
@@ -233,6 +236,7 @@ func TestCommitAndFinish(t *testing.T) {
 // TestPolicyCommits: without Flush, marks are written only as the policy says, and only the
 // latest of them.
 func TestPolicyCommits(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		marked := 0
@@ -259,6 +263,7 @@ func TestPolicyCommits(t *testing.T) {
 
 // TestRelease: Release ends the tenure without a failed attempt, and stores its note.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		calls := 0
@@ -287,6 +292,7 @@ func TestRelease(t *testing.T) {
 // TestSlowObserver: no heartbeat waits for a slow observer; the events that it missed are
 // counted.
 func TestSlowObserver(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		var told, dropped atomic.Uint64
 		config := shardlease.Config{EventQueue: 2, Observe: func(e event.Event) {
@@ -307,6 +313,7 @@ func TestSlowObserver(t *testing.T) {
 }
 
 func TestObserverThatPanics(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		var log lines
 		config := shardlease.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observe: func(event.Event) { panic("at the disco") }}
@@ -323,6 +330,7 @@ func TestObserverThatPanics(t *testing.T) {
 // time. Then the contexts of all its tenures end, it reports that it is not healthy, and it
 // recovers when the store answers again.
 func TestStoreFallsSilent(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := storetest.NewLink(new(memstore.Store))
 		var ended []time.Time
@@ -369,6 +377,7 @@ func TestWallClockSteps(t *testing.T) {
 // TestParentsAreACopy: a handler may change its list of parents without an effect on the
 // worker.
 func TestParentsAreACopy(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store := new(memstore.Store)
 		w := join(t, store, listing(shard("child", "a", "b")), shardlease.Config{}, func(ctx context.Context, tn *shardlease.Tenure) error {
@@ -389,6 +398,7 @@ func TestParentsAreACopy(t *testing.T) {
 // TestPrepare: Prepare prepares the worker for a shard that another worker still holds. Its
 // context ends at the deadline, and the move continues.
 func TestPrepare(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		store, source := new(memstore.Store), shardlease.Static("1", "2")
 		config := shardlease.Config{Name: "a", Handoff: rebalance.Terms{Mode: rebalance.Cooperative, Prepare: 3 * time.Second}}
@@ -422,6 +432,7 @@ func begun(events []event.Event) []event.Event {
 // the source fails in another way; a different request number in the text is not another
 // way. The tenures continue.
 func TestSourceFaultsAreToldOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		var answer atomic.Pointer[error]
 		source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) {
@@ -450,6 +461,7 @@ func TestSourceFaultsAreToldOnce(t *testing.T) {
 // TestDeafSource: a source that does not return is reported; the tenures continue, and Run
 // waits for the source.
 func TestDeafSource(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		var polls atomic.Int64
 		back := make(chan struct{})
@@ -475,6 +487,7 @@ func TestDeafSource(t *testing.T) {
 // TestRunUnderAnEndedContext: a worker that is stopped before it starts has nothing to
 // release.
 func TestRunUnderAnEndedContext(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		w, err := shardlease.New(new(memstore.Store), shardlease.Static("1"), valid())
 		must(t, err)

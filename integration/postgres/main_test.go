@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fixture.SideBySide()
+	fixture.SideBySide(16)
 	goleak.VerifyTestMain(m)
 }
 

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		runPeer(config)
 		return
 	}
-	fixture.SideBySide()
+	fixture.SideBySide(16)
 	goleak.VerifyTestMain(m)
 }
 

@@ -29,7 +29,7 @@ var shared = server{file: "../internal/local/local.go", begin: container}
 // Main runs the tests of a package, ends the server if no other package uses it, and reports goroutines that are left.
 func Main(m *testing.M) {
 	if !shared.alone {
-		fixture.SideBySide()
+		fixture.SideBySide(16)
 	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(onFleet(file))
 	}
 	fixture.PileGarbage()
-	fixture.SideBySide()
+	fixture.SideBySide(16)
 	code := m.Run()
 	shared.stop()
 	os.Exit(code)
