@@ -372,7 +372,6 @@ func TestCommandsCountAllEnds(t *testing.T) {
 			t.Errorf("up to %d ends are uncounted of a row that cannot be read", uncounted)
 		}
 		must(t, s.Record(t.Context(), lease.Act{Did: "repair", Subject: "nothing", Generation: 7}))
-
 		for _, name := range []string{"e", "f", "g"} {
 			held(t, store, name, "run")
 		}

@@ -17,7 +17,7 @@ import (
 // no worker can find out what is free, shards without a worker wait. A worker keeps what it held when its reads began
 // to fail.
 func TestDeniedReads(t *testing.T) {
-	for _, s := range fixture.Sample(10, denialStories()) {
+	for _, s := range fixture.Sample(6, denialStories()) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			visit(t, s, max(states()/700, fixture.Size(8, 30)))
