@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261128230826-dc1f7c104c7c
+	github.com/shardlease/shardlease-go v0.0.0-20261129015110-cdd0f7db3ac2
 	modernc.org/sqlite v1.62.0
 )
 
