@@ -2,9 +2,7 @@ package guides
 
 import (
 	"bufio"
-	"cmp"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +22,7 @@ var onDynamoDB = map[string][]string{
 }
 
 // TestExamplesOnDynamoDB runs these tests on a DynamoDB Local, and those of the outbox on PostgreSQL if there is one. A single go test builds the examples of the root module side by
-// side. The modules run side by side, too.
+// side.
 func TestExamplesOnDynamoDB(t *testing.T) {
 	local.Beside(t)
 	endpoint := local.Endpoint(t)
@@ -34,27 +32,18 @@ func TestExamplesOnDynamoDB(t *testing.T) {
 			if example == "sinks/outbox" && os.Getenv("SHARDLEASE_POSTGRES") != "" {
 				tests = append(tests[:len(tests):len(tests)], "TestOutboxInPostgreSQL", "TestRelayOnPostgreSQL")
 			}
-			besideModules(t, filepath.Join("../../examples", example), endpoint, []string{"."}, tests) // a module of its own
+			testExamples(t, filepath.Join("../../examples", example), endpoint, []string{"."}, tests) // a module of its own
 			continue
 		}
 		args, names = append(args, "./examples/"+example), append(names, tests...)
 	}
-	besideModules(t, "../..", endpoint, args, names)
-}
-
-// besideModules is testExamples beside those of other modules.
-func besideModules(t *testing.T, dir, endpoint string, packages, names []string) {
-	t.Run(cmp.Or(strings.TrimLeft(dir, "./"), "examples"), func(t *testing.T) {
-		t.Parallel()
-		testExamples(t, dir, endpoint, packages, names)
-	})
+	testExamples(t, "../..", endpoint, args, names)
 }
 
 // testExamples runs these tests of packages in a folder, and requires that they pass.
 func testExamples(t *testing.T, dir, endpoint string, packages, names []string) {
 	t.Helper()
-	// All packages at once, because their tests mostly wait.
-	args := append([]string{"test", "-p", fmt.Sprint(len(packages)), "-count=1", "-v", "-run", "^(" + strings.Join(names, "|") + ")$"}, packages...)
+	args := append([]string{"test", "-count=1", "-v", "-run", "^(" + strings.Join(names, "|") + ")$"}, packages...)
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DYNAMODB_ENDPOINT="+endpoint)
