@@ -97,7 +97,6 @@ func sh(script string) []string { return []string{"sh", "-c", script} }
 func TestPausedLockIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.leases = append(b.leases, "-ttl", "1s")
 	var sink ledger.Ledger
 	url := process.NewNetwork(t, &sink, "").URL
 	first := b.start("", process.Command("program", url)...)
@@ -228,7 +227,6 @@ func TestSignalsAreForwarded(t *testing.T) {
 // TestLostLease: when an operator releases the lease, lock stops the program. It kills each process of the
 // program's group that does not end: the program itself, or one that the program leaves behind.
 func TestLostLease(t *testing.T) {
-	t.Parallel()
 	for name, script := range map[string]string{
 		"stubborn program": "trap '' TERM; sleep 600 & echo child $!; while :; do sleep 0.02; done",
 		"stubborn child":   "(trap '' TERM; while :; do sleep 0.02; done) & echo child $!; wait",
@@ -278,7 +276,6 @@ func TestKilledLock(t *testing.T) {
 		t.Skip("only Linux kills the program")
 	}
 	b := newBench(t)
-	b.leases = append(b.leases, "-ttl", "1s")
 	p := b.start("", sh("echo program $$; while :; do sleep 0.02; done")...)
 	pid, err := strconv.Atoi(p.Await(`program (\d+)`)[1])
 	if err != nil {
@@ -296,8 +293,7 @@ func TestKilledLock(t *testing.T) {
 func TestLocksThatOnlyAskReplaceTheDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.leases = append(b.leases, "-ttl", "1s")
-	p := b.start("-lock-delay 500ms", sh("echo runs; read line")...)
+	p := b.start("-lock-delay 1s", sh("echo runs; read line")...)
 	p.Await("runs")
 	if _, messages, code := b.run("-wait 0s", "true"); code != exitHeld {
 		t.Errorf("beside a holder: code %d, %q", code, messages)
@@ -306,7 +302,7 @@ func TestLocksThatOnlyAskReplaceTheDead(t *testing.T) {
 	p.Wait()
 	_, messages, code := b.run("-wait 0s", "true")
 	if code == exitHeld { // the last heartbeat was too new
-		time.Sleep(1250 * time.Millisecond)
+		time.Sleep(2500 * time.Millisecond)
 		_, messages, code = b.run("-wait 0s", "true")
 	}
 	if code != 0 {

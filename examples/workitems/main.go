@@ -58,7 +58,6 @@ func run(ctx context.Context, args []string) error {
 	tool := f.String("tool", "http://localhost:8080", "worker: the `URL` of the tool")
 	ttl := f.Duration("ttl", 10*time.Second, "worker: the lease time: how soon other runs notice that this one is dead")
 	stall := f.Duration("stall", time.Minute, "worker: how long a call may hang before the run loses the item")
-	pause := f.Duration("pause", 200*time.Millisecond, "worker: how long to rest after each step, and before it looks for items again")
 	to := f.String("to", "", "supervisor: the `RUN` that gets the items that are taken away; empty: any run")
 	patience := f.Duration("patience", 5*time.Second, "supervisor: how long an item may make no progress")
 	if err := f.Parse(args[1:]); err != nil {
@@ -82,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		w := worker{session: session, items: strings.Split(*items, ","), tool: *tool, pause: *pause, aside: map[string]bool{}}
+		w := worker{session: session, items: strings.Split(*items, ","), tool: *tool, aside: map[string]bool{}}
 		return w.run(ctx)
 	case "supervisor":
 		s := supervisor{Supervisor: shardlease.Supervisor{Store: store, Group: group, By: "supervisor"}, patience: *patience, to: *to}

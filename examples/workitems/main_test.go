@@ -24,19 +24,12 @@ import (
 
 func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": main}) }
 
-// startWorker starts a worker that rests a little after each step.
-func startWorker(t *testing.T, tool, task, items string, flags ...string) *process.Process {
-	t.Helper()
-	return process.Start(t, "workitems", append([]string{"worker", "-tool", tool, "-task", task, "-items", items, "-pause", "20ms"}, flags...)...)
-}
-
 // TestHangingWorkerIsReplaced: a worker is paused while it calls a tool. A supervisor takes the item
 // away, another worker continues it, and the tool refuses the call of the first worker when it arrives.
 func TestHangingWorkerIsReplaced(t *testing.T) {
-	t.Parallel()
 	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // the tests with processes mostly wait
+			t.Parallel() // the subtests mostly wait for a supervisor
 			replaced(t, flags)
 		})
 	}
@@ -47,11 +40,15 @@ func replaced(t *testing.T, flags []string) {
 	var tool ledger.Ledger
 	network := process.NewNetwork(t, &tool, "/a/3")
 	leases, file := process.Table(t)
-	one := startWorker(t, network.URL, "run-1", "a,b", leases...)
+	start := func(role string, flags ...string) *process.Process {
+		return process.Start(t, "workitems", slices.Concat([]string{role, "-tool", network.URL}, leases, flags)...)
+	}
+
+	one := start("worker", "-task", "run-1", "-items", "a,b")
 	old := <-network.Delayed
 	one.Pause(file)
-	supervisor := process.Start(t, "workitems", slices.Concat([]string{"supervisor", "-patience", "1s"}, leases, flags)...)
-	two := startWorker(t, network.URL, "run-2", "a,b", leases...)
+	supervisor := start("supervisor", append(flags, "-patience", "1s")...)
+	two := start("worker", "-task", "run-2", "-items", "a,b")
 
 	supervisor.Await(`a: taken away from run-1 after step "2" of generation ` + old + `: no step for 1s`)
 	two.Await(`a: continues after step 2 under generation \d+; 0 failed attempts`)
@@ -104,7 +101,7 @@ func TestHangingCallLosesItsItem(t *testing.T) {
 	defer network.Close()
 	leases, _ := process.Table(t)
 	start := func(task string) *process.Process {
-		return startWorker(t, network.URL, task, "a", append(leases, "-ttl", "1s", "-stall", "1s")...)
+		return process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "a", "-ttl", "3s", "-stall", "2s"}, leases...)...)
 	}
 	one := start("run-1")
 	one.Await(`a: continues after step 0 under generation \d+; 0 failed attempts`)
@@ -138,7 +135,7 @@ func TestFailingItemIsQuarantined(t *testing.T) {
 	leases, _ := process.Table(t)
 	var workers []*process.Process
 	for _, task := range []string{"run-1", "run-2"} {
-		workers = append(workers, startWorker(t, network.URL, task, "bad,good", append(leases, "-ttl", "2s")...))
+		workers = append(workers, process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "bad,good"}, leases...)...))
 	}
 	for _, w := range workers {
 		w.Await("bad: quarantined")
@@ -170,7 +167,9 @@ func TestItemThatKillsItsWorkers(t *testing.T) {
 	defer network.Close()
 	leases, _ := process.Table(t)
 	start := func(run int) *process.Process {
-		return startWorker(t, network.URL, fmt.Sprint("run-", run), "bad,good", append(leases, "-ttl", "1s")...)
+		return process.Start(t, "workitems", append([]string{
+			"worker", "-tool", network.URL, "-task", fmt.Sprint("run-", run), "-items", "bad,good", "-ttl", "2s",
+		}, leases...)...)
 	}
 	for run := 1; run <= most; run++ {
 		p := start(run)

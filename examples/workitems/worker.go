@@ -13,14 +13,16 @@ import (
 	"github.com/shardlease/shardlease-go/shardlease/fencehttp"
 )
 
-const steps = 5 // of each item
+const (
+	steps = 5                      // of each item
+	pause = 200 * time.Millisecond // after each step, and before a worker looks for items again
+)
 
 // A worker is one run of the agent. It works on one item at a time.
 type worker struct {
 	session *shardlease.Session
 	items   []string
 	tool    string          // the URL of the tool
-	pause   time.Duration   // after each step, and before the worker looks for items again
 	aside   map[string]bool // the items that are quarantined
 }
 
@@ -38,7 +40,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		if err != nil || left == 0 {
 			return err
 		}
-		time.Sleep(w.pause)
+		time.Sleep(pause)
 	}
 }
 
@@ -87,7 +89,7 @@ func (w *worker) work(ctx context.Context, t *shardlease.Tenure) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(w.pause):
+		case <-time.After(pause):
 		}
 	}
 	if err := t.Finish(t.Context()); err != nil {
