@@ -96,7 +96,7 @@ func consume(t *testing.T, s shardlease.Supervisor, shards []shardlease.Shard, n
 	t.Helper()
 	source := shardlease.SourceFunc(func(context.Context) ([]shardlease.Shard, error) { return shards, nil })
 	w, err := shardlease.New(s.Store, source, shardlease.Config{
-		Group: s.Group, Handoff: rebalance.Eager, TTL: time.Second, Order: checkpoint.Decimal,
+		Group: s.Group, Handoff: rebalance.Eager, TTL: 5 * time.Second, Order: checkpoint.Decimal,
 	})
 	if err != nil {
 		t.Fatal(err)

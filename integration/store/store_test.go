@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -32,34 +31,28 @@ func TestStore(t *testing.T) {
 	})
 	client := local.Client(t, f.Over)
 	for _, buckets := range []int{1, 4} {
-		t.Run(fmt.Sprint(buckets, " buckets"), func(t *testing.T) { local.Beside(t); testStore(t, client, buckets) })
+		emptied := ""
+		storetest.Run(t, func(t *testing.T) lease.Store {
+			if !strings.Contains(t.Name(), "/EveryWriteUnderEveryFate") {
+				return local.Open(t, client, local.Table(t), inOrders(buckets))
+			}
+			if buckets > 1 && !fixture.Long() {
+				t.Skip("it opens 210 stores, and a write concerns one row in one bucket: with SHARDLEASE_LONG=1")
+			}
+			if emptied == "" {
+				emptied = local.Table(t)
+			}
+			empty(t, emptied) // it is done with one store when it opens the next, and a new table takes ten times as long
+			return local.Open(t, client, emptied, inOrders(buckets))
+		})
 	}
-	t.Cleanup(func() { // after both
-		for _, s := range policy {
-			for _, action := range s.Action {
-				if f.Calls[strings.TrimPrefix(action, "dynamodb:")] == 0 {
-					t.Errorf("the policy allows %s, which the suite does not use", action)
-				}
+	for _, s := range policy {
+		for _, action := range s.Action {
+			if f.Calls[strings.TrimPrefix(action, "dynamodb:")] == 0 {
+				t.Errorf("the policy allows %s, which the suite does not use", action)
 			}
 		}
-	})
-}
-
-func testStore(t *testing.T, client *dynamodb.Client, buckets int) {
-	emptied := ""
-	storetest.Run(t, func(t *testing.T) lease.Store {
-		if !strings.Contains(t.Name(), "/EveryWriteUnderEveryFate") {
-			return local.Open(t, client, local.Table(t), inOrders(buckets))
-		}
-		if buckets > 1 && !fixture.Long() {
-			t.Skip("it opens 210 stores, and a write concerns one row in one bucket: with SHARDLEASE_LONG=1")
-		}
-		if emptied == "" {
-			emptied = local.Table(t)
-		}
-		empty(t, emptied) // it is done with one store when it opens the next, and a new table takes ten times as long
-		return local.Open(t, client, emptied, inOrders(buckets))
-	})
+	}
 }
 
 // empty deletes what is in a table.
