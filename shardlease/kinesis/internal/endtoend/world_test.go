@@ -126,7 +126,8 @@ func (w *world) kills(chance *rand.Rand) {
 	w.enter()
 }
 
-// freezes freezes a member in the middle of a record until it was replaced. Then it goes on.
+// freezes freezes a member in the middle of a record until it was replaced. Then it goes on. While there is nothing to process,
+// it lets more records be put.
 func (w *world) freezes(chance *rand.Rand) {
 	for range 10 {
 		m := w.any(chance)
@@ -136,6 +137,7 @@ func (w *world) freezes(chance *rand.Rand) {
 		frozen := m.frozen()[had:]
 		if len(frozen) == 0 {
 			thaw()
+			w.allowed.Store(min(w.allowed.Load()+10, int64(w.records)))
 			continue
 		}
 		w.step(fmt.Sprintf("one is frozen in %d calls, and replaced", len(frozen)))
