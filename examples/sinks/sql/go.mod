@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261129015110-cdd0f7db3ac2
+	github.com/shardlease/shardlease-go v0.0.0-20261129022739-c1146ba5d672
 	modernc.org/sqlite v1.62.0
 )
 
