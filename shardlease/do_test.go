@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/memstore"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -232,7 +233,7 @@ func TestHangingHolderLosesItsLease(t *testing.T) {
 					over <- err
 				}()
 				time.Sleep(time.Second)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), fixture.Size(10*time.Minute, time.Hour))
 				defer cancel()
 				began := time.Now()
 				_, err := b.Acquire(ctx, "lock", shardlease.AcquireOptions{})

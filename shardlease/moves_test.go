@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/shardlease/shardlease-go/checkpoint"
+	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease"
 	"github.com/shardlease/shardlease-go/shardlease/event"
@@ -268,7 +269,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode rebalance.Mode) {
 		var log bytes.Buffer
-		s := newStage(t, 4)
+		s := newStage(t, fixture.Size(4, 8))
 		config := shardlease.Config{
 			Handoff: mode, Commit: checkpoint.Policy{Marks: 1},
 			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -295,7 +296,7 @@ func TestPlannedMovesAreNoWarning(t *testing.T) {
 			return send()
 		})
 		time.Sleep(20 * time.Second)
-		if n := s.running(); n["b"] != 2 {
+		if n := s.running(); n["b"] != s.shards/2 {
 			t.Errorf("b holds %d shards", n["b"])
 		}
 		a.leave()

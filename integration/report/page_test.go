@@ -179,7 +179,7 @@ func (p *page) lot(what string, l lot) { p.row(append([]string{what}, l.cells().
 
 func (r *report) movePart(p *page) {
 	p.section("Starts, joins, stops and moves")
-	p.say("%d shards, %d workers, T = %v. A worker joins; when the shards are even the oldest worker shuts down gracefully; and so on, at random moments between heartbeats. A start is measured from before the store is opened, a stop from its request, until a worker that stays serves every shard.", base.shards, base.workers, r.plan.slow)
+	p.say("%d shards, %d workers, T = %v. A worker joins; when the shards are even the oldest worker shuts down gracefully; and so on, at random moments between heartbeats. A start is measured from before the store is opened, a stop from its request, until a worker that stays serves every shard. The first cold start does not count: meanwhile the virtual machine of DynamoDB Local compiles what all of them use.", base.shards, base.workers, r.plan.slow)
 	p.table(lotHead...)
 	p.lot("cold start: all held", r.held)
 	p.lot("cold start: even", r.even)

@@ -193,7 +193,7 @@ func TestWhatProvesNothing(t *testing.T) {
 		w.Watch("a-1", address)
 		watchers[name] = w
 	}
-	time.Sleep(1100 * time.Millisecond) // longer than the time limits of a dial and of an answer
+	time.Sleep(1300 * time.Millisecond) // longer than the time limits of a dial and of an answer
 	for name, w := range watchers {
 		t.Run(name, func(t *testing.T) {
 			w.only(t, Silent, 10*time.Millisecond)

@@ -22,7 +22,11 @@ func TestFirstFailureEndsIt(t *testing.T) { synctest.Test(t, testFirstFailureEnd
 func testFirstFailureEndsIt(t *testing.T) {
 	var done []string
 	does := func(name string, err error) step {
-		return step{name, func(io.Writer) error { done = append(done, name); time.Sleep(time.Second); return err }}
+		return step{name, func(io.Writer) error {
+			done = append(done, name)
+			time.Sleep(time.Duration(len(done)) * time.Second)
+			return err
+		}}
 	}
 	wrong := errors.New("wrong")
 	var out strings.Builder
@@ -30,8 +34,8 @@ func testFirstFailureEndsIt(t *testing.T) {
 	if !errors.Is(err, wrong) || !slices.Equal(done, []string{"a", "b"}) {
 		t.Errorf("%v after %v", err, done)
 	}
-	if !strings.HasSuffix(out.String(), "\n     1 s  a\n     1 s  b\n     2 s  all\nfailed: b\n") {
-		t.Errorf("the output does not have the time of each step:\n%s", &out)
+	if !strings.HasSuffix(out.String(), "\n     2 s  b\n     1 s  a\n     3 s  all\nfailed: b\n") {
+		t.Errorf("the output does not have the time of each step, the slowest first:\n%s", &out)
 	}
 	out.Reset()
 	if err := perform(&out, slices.Repeat([]step{does("c", nil)}, 11)); err != nil || strings.Count(out.String(), " s  c\n") != 10 {

@@ -112,8 +112,8 @@ func (o *observer) follow(ctx context.Context, since time.Duration, f *format) e
 	return printEvents(o.out, waiting.all(), f)
 }
 
-// tellFailing reports on the standard error when looks begin to fail, also for another reason, and when they succeed again. The error of the look before
-// is in last.
+// tellFailing reports on the standard error when looks begin to fail, when they fail for another reason, and when they succeed
+// again. The error of the look before is in last.
 func (o *observer) tellFailing(last *error, err error) {
 	missing := func(err error) bool { return errors.Is(err, lease.ErrNotFound) }
 	begin, end := "the table does not answer: ", "the table answers again"
