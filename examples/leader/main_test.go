@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/examples/internal/ledger"
 	"github.com/shardlease/shardlease-go/examples/internal/process"
@@ -26,7 +27,7 @@ func TestPausedLeaderIsReplaced(t *testing.T) {
 	network := process.NewNetwork(t, &sink, "/3")
 	leases, file := process.Table(t)
 	start := func(role string, flags ...string) *process.Process {
-		return process.Start(t, "leader", slices.Concat([]string{role, "-ttl", "1s", "-sink", network.URL}, leases, flags)...)
+		return process.Start(t, "leader", slices.Concat([]string{role, "-ttl", process.Time(time.Second).String(), "-sink", network.URL}, leases, flags)...)
 	}
 
 	observer := start("observer")

@@ -64,7 +64,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	leases, file := process.Table(t)
-	return &bench{t, append(leases, "-ttl", "2s", "-lock-delay", "0s"), file}
+	return &bench{t, append(leases, "-ttl", process.Time(time.Second).String(), "-lock-delay", "0s"), file}
 }
 
 // command returns the arguments of a lock.
@@ -227,6 +227,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 // TestLostLease: when an operator releases the lease, lock stops the program. It kills each process of the
 // program's group that does not end: the program itself, or one that the program leaves behind.
 func TestLostLease(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"stubborn program": "trap '' TERM; sleep 600 & echo child $!; while :; do sleep 0.02; done",
 		"stubborn child":   "(trap '' TERM; while :; do sleep 0.02; done) & echo child $!; wait",
@@ -293,7 +294,7 @@ func TestKilledLock(t *testing.T) {
 func TestLocksThatOnlyAskReplaceTheDead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	p := b.start("-lock-delay 1s", sh("echo runs; read line")...)
+	p := b.start("-lock-delay 500ms", sh("echo runs; read line")...)
 	p.Await("runs")
 	if _, messages, code := b.run("-wait 0s", "true"); code != exitHeld {
 		t.Errorf("beside a holder: code %d, %q", code, messages)
@@ -302,7 +303,7 @@ func TestLocksThatOnlyAskReplaceTheDead(t *testing.T) {
 	p.Wait()
 	_, messages, code := b.run("-wait 0s", "true")
 	if code == exitHeld { // the last heartbeat was too new
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(process.Time(1250 * time.Millisecond))
 		_, messages, code = b.run("-wait 0s", "true")
 	}
 	if code != 0 {

@@ -27,9 +27,10 @@ func TestMain(m *testing.M) { process.Main(m, map[string]func(){"workitems": mai
 // TestHangingWorkerIsReplaced: a worker is paused while it calls a tool. A supervisor takes the item
 // away, another worker continues it, and the tool refuses the call of the first worker when it arrives.
 func TestHangingWorkerIsReplaced(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // the subtests mostly wait for a supervisor
+			t.Parallel() // they mostly wait for a supervisor
 			replaced(t, flags)
 		})
 	}
@@ -101,7 +102,9 @@ func TestHangingCallLosesItsItem(t *testing.T) {
 	defer network.Close()
 	leases, _ := process.Table(t)
 	start := func(task string) *process.Process {
-		return process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "a", "-ttl", "3s", "-stall", "2s"}, leases...)...)
+		return process.Start(t, "workitems", append([]string{
+			"worker", "-tool", network.URL, "-task", task, "-items", "a", "-ttl", process.Time(1500 * time.Millisecond).String(), "-stall", process.Time(time.Second).String(),
+		}, leases...)...)
 	}
 	one := start("run-1")
 	one.Await(`a: continues after step 0 under generation \d+; 0 failed attempts`)
@@ -135,7 +138,9 @@ func TestFailingItemIsQuarantined(t *testing.T) {
 	leases, _ := process.Table(t)
 	var workers []*process.Process
 	for _, task := range []string{"run-1", "run-2"} {
-		workers = append(workers, process.Start(t, "workitems", append([]string{"worker", "-tool", network.URL, "-task", task, "-items", "bad,good"}, leases...)...))
+		workers = append(workers, process.Start(t, "workitems", append([]string{
+			"worker", "-tool", network.URL, "-task", task, "-items", "bad,good", "-ttl", process.Time(3 * time.Second).String(),
+		}, leases...)...))
 	}
 	for _, w := range workers {
 		w.Await("bad: quarantined")
@@ -168,7 +173,7 @@ func TestItemThatKillsItsWorkers(t *testing.T) {
 	leases, _ := process.Table(t)
 	start := func(run int) *process.Process {
 		return process.Start(t, "workitems", append([]string{
-			"worker", "-tool", network.URL, "-task", fmt.Sprint("run-", run), "-items", "bad,good", "-ttl", "2s",
+			"worker", "-tool", network.URL, "-task", fmt.Sprint("run-", run), "-items", "bad,good", "-ttl", process.Time(time.Second).String(),
 		}, leases...)...)
 	}
 	for run := 1; run <= most; run++ {

@@ -60,6 +60,14 @@ func Table(t *testing.T) (flags []string, file string) {
 	return []string{"-table", "leases-" + rand.Text()}, ""
 }
 
+// Time returns d if the table is a file, and twice d on DynamoDB Local, which other tests keep busy.
+func Time(d time.Duration) time.Duration {
+	if os.Getenv(endpoint) != "" {
+		return 2 * d
+	}
+	return d
+}
+
 // A Process is a process of a test.
 type Process struct {
 	Stdin io.Writer
