@@ -108,7 +108,7 @@ func (e *Engine) listed(in Listed) {
 			e.sighted(t, sight, 0)
 		}
 	case &r.rows:
-		e.sawRows(in, of.begun)
+		e.sawRows(in, of.begun, false)
 	case &r.targets:
 		e.watch.check = true
 		e.facts.sawTargets(of, in, e.watch.plan)
@@ -196,14 +196,14 @@ func (e *Engine) sawWants(seats []lease.Seat, only lease.Incarnation) {
 }
 
 // sawRows takes a complete listing of the rows: for plans, and for the shards of this worker. begun is the step in which
-// the listing was sent.
-func (e *Engine) sawRows(in Listed, begun order) {
+// the listing was sent. lax: parts of it may be older.
+func (e *Engine) sawRows(in Listed, begun order, lax bool) {
 	e.watch.check = true
 	t := &e.turn
 	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
 	e.facts.saw(t, begun, in)
 	e.facts.relist(t, &e.feed)
-	e.shards.saw(t, e.seat.me, in, begun, func(name string) bool { return e.facts.find(name) != nil })
+	e.shards.saw(t, e.seat.me, in, begun, lax, func(name string) bool { return e.facts.find(name) != nil })
 	e.retire()
 	e.shards.tendAll(t)
 	if t.large && e.duty.light && !e.watching() { // it has listed them only to find out whether it can read
@@ -218,7 +218,7 @@ func (e *Engine) swept() {
 	e.sweep = audit.over()
 	if e.facts.begun <= audit.begun { // otherwise the rows were listed since, and the pages may be older than that listing
 		e.facts.sent = audit.revision
-		e.sawRows(audit.found, max(e.facts.begun, 1)) // begun stays what it was: no plan is made from these rows
+		e.sawRows(audit.found, max(e.facts.begun, 1), true) // begun stays what it was: no plan is made from these rows
 	}
 	if w.stands(audit.revision, audit.since.Add(-e.turn.cfg.TTL)) {
 		held := func(inc lease.Incarnation) bool { return inc == e.seat.me || e.peers.find(inc) != nil }

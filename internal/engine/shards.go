@@ -303,21 +303,29 @@ func (l *shards) held() (n int) {
 	return n
 }
 
-// saw takes a complete listing of the rows that was sent in the step begun. A row that names this worker, me, makes the
-// shard known, so that it is started or given back. exists reports whether the listing has a row of the shard.
-func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, exists func(name string) bool) {
+// saw takes a complete listing of the rows that was sent in the step begun. lax: parts of it may be older. A row that
+// names this worker, me, makes the shard known, so that it is started or given back. exists reports whether the listing
+// has a row of the shard.
+//
+// Invariant: no tenure starts that was over when its shard was forgotten, also if the shard has become known again since.
+// A listing that may be older than that shows nothing about the row until the row itself was read.
+func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, lax bool, exists func(name string) bool) {
 	for _, u := range in.Unreadable {
 		if s := l.find(u.Key.Name); s != nil { // what cannot be read is not written over
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}
 	}
+	old := lax || begun <= l.gone
 	for _, record := range in.Records {
 		at, ok := record.(lease.Row)
 		if !ok {
 			continue
 		}
-		s := l.find(at.Shard)
-		if s == nil && at.Owner.Incarnation == me && begun > l.gone {
+		s, mine := l.find(at.Shard), at.Owner.Incarnation == me
+		if mine && old && (s == nil || s.row.generation == 0) {
+			continue
+		}
+		if s == nil && mine {
 			s = l.know(at.Shard, t.cfg.Group, me)
 		}
 		if s != nil {
