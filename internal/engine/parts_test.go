@@ -225,3 +225,43 @@ func TestNoRequestWhileReadsFail(t *testing.T) {
 		}
 	}
 }
+
+// TestListingStartsNoOldTenure: a listing shows a row in the name of this worker. If it may be older than the moment in
+// which the worker last forgot shards, the row may be that of a tenure that is over: neither an unknown shard nor one that
+// was made known again, and whose row was not read since, is the worker's. A row that was read is compared.
+func TestListingStartsNoOldTenure(t *testing.T) {
+	row := fixture.Held(t, "a")
+	me, name, group := row.Owner.Incarnation, row.Shard, row.Group
+	later := row
+	later.Generation, later.Counter, later.Owner = row.Generation+1, row.Counter+1, lease.Owner{Incarnation: "b"}
+	for about, c := range map[string]struct {
+		begun    order
+		lax      bool
+		known    bool
+		read     lease.Row
+		startsIt bool
+	}{
+		"a later listing, of an unknown shard":                                {begun: 6, startsIt: true},
+		"a later listing, of a known one":                                     {begun: 6, known: true, startsIt: true},
+		"an earlier listing, of an unknown one":                               {begun: 5},
+		"an earlier listing, of a known one":                                  {begun: 5, known: true},
+		"pages that lag behind, of an unknown one":                            {begun: 6, lax: true},
+		"pages that lag behind, of a known one":                               {begun: 6, lax: true, known: true},
+		"an earlier listing of a row that was read since and is the worker's": {begun: 5, known: true, read: row, startsIt: true},
+		"an earlier listing of a row that was read since and is another's":    {begun: 5, known: true, read: later},
+	} {
+		turn := &turn{cfg: Config{Group: group}, beat: time.Second, step: 7, now: Moment{Mono: 1}}
+		l := shards{gone: 5}
+		if c.known {
+			s := l.know(name, group, me)
+			if c.read.Generation > 0 {
+				s.saw(turn, c.read)
+			}
+		}
+		l.saw(turn, me, Listed{Records: []lease.Record{row}}, c.begun, c.lax, func(string) bool { return true })
+		s := l.find(name)
+		if starts := s != nil && s.row.copy.Reconcile(false, false) == protocol.StartIt; starts != c.startsIt {
+			t.Errorf("%s: the tenure starts: %t, want %t", about, starts, c.startsIt)
+		}
+	}
+}
