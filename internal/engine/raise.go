@@ -171,6 +171,9 @@ func (f *raiser) raised(t *turn, s *shard, in Raised) {
 	}
 	if of.on, of.waits = !in.All, false; in.All {
 		of.failed, of.stale = false, false
+		if !s.t.wind.draining { // it was to be given up in this step
+			of.out = ""
+		}
 	}
 }
 
@@ -358,12 +361,17 @@ func (f *fleet) able(t *turn) bool {
 	if f.watching() {
 		return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) })
 	}
-	for _, inc := range f.watch.plan.Watchers {
+	watchers := f.watch.plan.Watchers
+	well := func(inc lease.Incarnation) bool { // as last read, also while it is read again
+		of := f.owners.find(inc)
+		return of != nil && of.state == alive && fit(of.seat)
+	}
+	if i := slices.IndexFunc(watchers, well); i >= 0 { // one read a heartbeat is enough, while it stays well
+		f.owners.look(t, watchers[i], t.beat)
+		return true
+	}
+	for _, inc := range watchers {
 		f.owners.look(t, inc, t.beat)
-		of := f.owners.find(inc) // as last read, also while it is read again
-		if of != nil && of.state == alive && fit(of.seat) {
-			return true
-		}
 	}
 	return false
 }

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/shardlease/shardlease-go/rebalance"
 	"github.com/shardlease/shardlease-go/shardlease/lease"
@@ -51,6 +53,50 @@ func TestAnswerToEarlierRaises(t *testing.T) {
 	for _, round := range []int{0, 1, 2} {
 		if f.raised(&turn{}, s, Raised{All: true, Round: round}); s.t.raise.on != (round < 2) {
 			t.Errorf("after the answer to round %d: %+v", round, s.t.raise)
+		}
+	}
+}
+
+// TestLastRaisePasses: a raise passes between the step in which a tenure is given up and the one that drains its handler.
+// The handler is called, so the tenure stays. If it drains already, the release keeps its reason.
+func TestLastRaisePasses(t *testing.T) {
+	for _, draining := range []bool{false, true} {
+		f, s := newRaiser(), &shard{t: &tenure{raise: raising{on: true, out: "why"}, wind: winding{draining: draining}}}
+		if f.raised(&turn{}, s, Raised{All: true}); (s.t.raise.out != "") != draining {
+			t.Errorf("draining %t: the tenure is given up: %q", draining, s.t.raise.out)
+		}
+	}
+}
+
+// TestOneWellWorkerIsEnough: a worker whose raises fail, and which does not list the seats, reads those of all watchers
+// until it finds a well one, and then only that one. When it is well no more, all are read again.
+func TestOneWellWorkerIsEnough(t *testing.T) {
+	turn := &turn{cfg: Config{Group: "orders"}, beat: time.Second, large: true, step: 1, now: Moment{Mono: 1}}
+	watchers := []lease.Incarnation{"a", "b", "c", "d"}
+	f := new(fleet)
+	f.watch.plan.Watchers, f.duty.watchers, f.duty.members = watchers, watchers, 12
+	f.seat.me = "e"
+	round := func(unwell ...lease.Incarnation) (read int, able bool) {
+		turn.step, turn.now.Mono, turn.out = turn.step+1, turn.now.Mono.Add(time.Second), nil
+		able = f.able(turn)
+		for _, out := range turn.out {
+			get := out.(Get)
+			inc := lease.Incarnation(get.Key.Name)
+			seat := lease.Seat{Group: "orders", Incarnation: inc, Beat: 1}
+			if slices.Contains(unwell, inc) {
+				seat.Health.Unwell = "it is"
+			}
+			f.owners.got(turn, Got{Read: get.Read, Key: get.Key, Record: seat})
+		}
+		return len(turn.out), able
+	}
+	for i, want := range []struct {
+		unwell []lease.Incarnation
+		read   int
+		able   bool
+	}{{watchers, 4, false}, {watchers[:2], 4, false}, {nil, 1, true}, {watchers, 1, true}, {watchers, 1, true}, {nil, 4, false}, {nil, 1, true}} {
+		if read, able := round(want.unwell...); read != want.read || able != want.able {
+			t.Errorf("round %d: %d seats are read, and another worker is well: %t; want %d, %t", i, read, able, want.read, want.able)
 		}
 	}
 }
