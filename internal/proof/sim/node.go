@@ -122,6 +122,11 @@ func (n *node) step(in engine.Input) {
 	if _, stops := in.(engine.Stop); stops && !n.leaver {
 		n.leaver, n.leaves = true, n.w.Now()
 	}
+	if raised, ok := in.(engine.Raised); ok {
+		if t := n.Handlers.Of(raised.Tenure); t != nil {
+			t.Script.(*handler).unraised = false
+		}
+	}
 	n.Host.Step(in)
 	n.notBusy(in)
 	n.Arm()

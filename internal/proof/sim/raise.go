@@ -128,7 +128,7 @@ func (h *handler) fails(err error) {
 
 // passes calls the handler if it has waited for the raise.
 func (h *handler) passes(round int) {
-	h.raising, h.unraised = false, false
+	h.raising = false
 	if h.shut {
 		h.shut = false
 		h.call()
