@@ -60,7 +60,8 @@ type draft struct {
 	broken  []lease.Incarnation // the targets of these workers could not be read
 	writes  []draftWrite        // what has to be written, in this order
 	asked   []question          // what the user's planner was asked: one or two questions
-	swap    sending             // of the plan
+	passed  passed
+	swap    sending // of the plan
 }
 
 // A draftWrite is the write of one page of a target, or its deletion. Its bytes are made when the revision is open,
@@ -130,6 +131,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return waiting
 	}
 	d.next, d.found = l.assign(t)
+	d.passed = l.passed()
 	d.broken = pages.broken
 	d.order(pages.all, in.Targets)
 	// Nothing may move yet, and nothing else is to be done: an empty revision would be for nothing.

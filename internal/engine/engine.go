@@ -593,7 +593,7 @@ func (e *Engine) planSettled(in Settled) {
 	}
 	e.facts.planned(now.Revision, d.next)
 	e.proofs.knock(t, d.next)
-	w.again, w.self, w.waits = t.now.Mono.Add(apart), false, 0
+	w.again, w.self, w.waits, w.passed = t.now.Mono.Add(apart), false, 0, d.passed
 	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
 		e.follow.adopt(now.Revision, d.next[mine], 0)
 		e.faults.unreadable(t, lease.KindTarget, nil, true)

@@ -199,6 +199,21 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 	return next, found
 }
 
+// passed returns what the layout has passed over because of what only this worker knows.
+func (l *assignment) passed() (over passed) {
+	for _, stall := range l.Stalls {
+		if !slices.Contains(over.lagging, stall.Worker) {
+			over.lagging = append(over.lagging, stall.Worker)
+		}
+	}
+	for i := range l.View.Shards {
+		if s := &l.View.Shards[i]; l.To[i] != seatOf(l.Seats, l.Me.Incarnation) && l.Bars(s.Name) {
+			over.barred = append(over.barred, s.Name)
+		}
+	}
+	return over
+}
+
 // A reason is why a shard moves to the worker that gets it, and away from the worker to which the plan before had assigned it.
 type reason struct{ to, from lease.MoveCause }
 

@@ -71,8 +71,17 @@ type watch struct {
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
 	strays   []string // assigned shards that an audit found without an owner, whose owner has to ask its source, or that a command has changed
 	again    Instant  // not again before
+	passed   passed   // by the plan, if it is this worker's
 	check    bool     // something has changed that may make a plan due
 	next     Instant  // when to check again although nothing has
+}
+
+// What a plan has passed over because of what only its maker knew. When that is over, another plan is due, which neither the
+// source nor the seats show: otherwise the worker would be without its share for as long as nothing else happens.
+type passed struct {
+	lagging []lease.Incarnation // workers that did not follow the plan before: free shards of theirs went to others
+	barred  []string            // shards that the maker's own source did not list, and that it could not have
+	over    bool                // one of these follows the plan now, or is listed
 }
 
 // saw takes the plan as it was read, and reports whether it is another one. An older plan counts
@@ -88,7 +97,7 @@ func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.replaced, w.stale = false, 0, 0
+			w.orphans, w.replaced, w.stale, w.passed = false, 0, 0, passed{}
 			if plan.By.Incarnation == me {
 				w.strays = nil
 			}
@@ -229,6 +238,7 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 	seats := f.seats()
 	mended, look := w.mended(t, &rows.pages, seats)
 	found = considered{looked: true, again: look || heeds && stale && rows.looks()}
+	w.passed.over = w.passed.over || f.passes(t, source)
 	found.due = f.due(t, seats, int64(len(rows.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	// Only the source names the unplaced shards without a row: wait for its first listing.
 	if found.due && w.plan.Unplaced > 0 && source.awaited(t) {
@@ -239,6 +249,17 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 		found.targets, found.rows = stale && (len(added) > 0 || unknown || rows.back()), !stale && unknown
 	}
 	return found
+}
+
+// passes reports whether what the plan has passed over is so no more.
+func (f *fleet) passes(t *turn, source *feed) bool {
+	w := &f.watch
+	follows := func(inc lease.Incarnation) bool {
+		p := f.peers.find(inc)
+		return p != nil && !p.unreadable && p.seat.Revision >= w.plan.Revision
+	}
+	return !w.plan.Open && (slices.ContainsFunc(w.passed.lagging, follows) ||
+		slices.ContainsFunc(w.passed.barred, func(shard string) bool { return !source.bars(t, shard) }))
 }
 
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
@@ -290,7 +311,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 		maker := w.plan.By.Incarnation
 		over := maker == f.seat.me || f.peers.find(maker) == nil || !t.before(w.since.Add(openFor<<w.replaced))
 		return over, over
-	case added || len(w.strays) > 0 || len(f.lag.stalls) > 0:
+	case added || w.passed.over || len(w.strays) > 0 || len(f.lag.stalls) > 0:
 		return true, false
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it
