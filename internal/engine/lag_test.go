@@ -82,6 +82,27 @@ func TestReadsThatHang(t *testing.T) {
 	}
 }
 
+// TestLateReaderGetsItsShare: the answers to all reads of one worker come so late that others get the shards that a plan has
+// given to it. When they come in time again, it gets its share, although it was never unwell and nothing else happens.
+func TestLateReaderGetsItsShare(t *testing.T) {
+	t.Parallel()
+	for late := range 3 { // the first watcher, or another
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		f.Run(f.config.Audit)
+		a, b := f.up()[late], f.up()[(late+1)%3]
+		f.delay(5*beat, func(n *member, o engine.Output) bool { return n == a && reads(o) != 0 })
+		f.Run(2 * beat)
+		b.Kill()
+		f.until(time.Minute, func() bool { return !f.held() })
+		f.until(time.Minute, f.held)
+		if even := f.even(); even || len(a.reports(event.Unwell)) > 0 {
+			t.Errorf("worker %d is late: even: %t; %v", late, even, a.reports(event.Unwell))
+		}
+		f.slow = nil
+		f.until(time.Minute, f.even)
+	}
+}
+
 // TestNobodyReads: the reads of all workers fail for ten minutes. Every shard stays with its worker.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/shardlease/shardlease-go/internal/layout"
 	"github.com/shardlease/shardlease-go/internal/proof/fixture"
 	"github.com/shardlease/shardlease-go/internal/protocol"
 	"github.com/shardlease/shardlease-go/rebalance"
@@ -262,6 +264,61 @@ func TestListingStartsNoOldTenure(t *testing.T) {
 		s := l.find(name)
 		if starts := s != nil && s.row.copy.Reconcile(false, false) == protocol.StartIt; starts != c.startsIt {
 			t.Errorf("%s: the tenure starts: %t, want %t", about, starts, c.startsIt)
+		}
+	}
+}
+
+// TestPassedOver: a plan keeps shards from a worker that lags, and from the planner itself if its source lacks them. Another
+// plan is due when the worker follows the plan, or when the source lists such a shard.
+func TestPassedOver(t *testing.T) {
+	me, lags := lease.Seat{Incarnation: "a"}, lease.Seat{Incarnation: "b"}
+	l := assignment{Layout: &layout.Layout{To: []int{1, 0, 1}}}
+	l.Seats, l.Me = []lease.Seat{me, lags}, me
+	l.View.Shards = []rebalance.Place{{Name: "kept from a"}, {Name: "of a"}, {Name: "of b"}}
+	l.Bars = func(shard string) bool { return shard != "of b" }
+	l.Stalls = []layout.Stall{{Worker: "b", Shard: "1"}, {Worker: "b", Shard: "2"}}
+	over := l.passed()
+	if !slices.Equal(over.lagging, []lease.Incarnation{"b"}) || !slices.Equal(over.barred, []string{"kept from a"}) {
+		t.Fatalf("%+v", over)
+	}
+	for about, c := range map[string]struct {
+		revision         int64
+		unreadable, gone bool
+		source           feed
+		open             bool
+		want             bool
+	}{
+		"nothing has changed":       {revision: 6, source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, absent: 3}}}},
+		"the worker follows":        {revision: 7, want: true},
+		"its seat is unreadable":    {revision: 7, unreadable: true},
+		"it has gone":               {gone: true},
+		"the source lists a shard":  {source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, listed: true}}}, want: true},
+		"it lists another one":      {source: feed{shards: []sourced{{Shard: Shard{Name: "of a"}, listed: true}}}},
+		"another plan is under way": {revision: 7, open: true},
+	} {
+		f := new(fleet)
+		f.watch.passed, f.watch.plan = over, lease.Plan{Revision: 7, Open: c.open}
+		if !c.gone {
+			lags.Revision = c.revision
+			f.peers.all = []peer{{seat: lags, unreadable: c.unreadable}}
+		}
+		if got := f.passes(&c.source); got != c.want {
+			t.Errorf("%s: another plan is due: %t, want %t", about, got, c.want)
+		}
+	}
+}
+
+// TestAnotherPlanHasPassedOverNobody: what a plan has passed over counts until another plan is complete. Its maker knew
+// nothing of it.
+func TestAnotherPlanHasPassedOverNobody(t *testing.T) {
+	w, turn := watch{passed: passed{over: true}}, &turn{now: Moment{Mono: 1}}
+	w.known, w.plan.Revision = true, 7
+	for _, c := range []struct {
+		plan lease.Plan
+		want bool
+	}{{lease.Plan{Revision: 7}, true}, {lease.Plan{Revision: 8, Open: true}, true}, {lease.Plan{Revision: 8}, false}} {
+		if w.saw(turn, "a", c.plan, lease.Wishes{}, 1); w.passed.over != c.want {
+			t.Errorf("after %v: %+v", c.plan, w.passed)
 		}
 	}
 }

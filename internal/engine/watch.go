@@ -97,7 +97,8 @@ func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.orphans, w.replaced, w.stale, w.passed = false, 0, 0, passed{}
+			w.passed = passed{}
+			w.orphans, w.replaced, w.stale = false, 0, 0
 			if plan.By.Incarnation == me {
 				w.strays = nil
 			}
@@ -238,7 +239,7 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 	seats := f.seats()
 	mended, look := w.mended(t, &rows.pages, seats)
 	found = considered{looked: true, again: look || heeds && stale && rows.looks()}
-	w.passed.over = w.passed.over || f.passes(t, source)
+	w.passed.over = w.passed.over || f.passes(source)
 	found.due = f.due(t, seats, int64(len(rows.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	// Only the source names the unplaced shards without a row: wait for its first listing.
 	if found.due && w.plan.Unplaced > 0 && source.awaited(t) {
@@ -252,14 +253,13 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 }
 
 // passes reports whether what the plan has passed over is so no more.
-func (f *fleet) passes(t *turn, source *feed) bool {
+func (f *fleet) passes(source *feed) bool {
 	w := &f.watch
 	follows := func(inc lease.Incarnation) bool {
 		p := f.peers.find(inc)
 		return p != nil && !p.unreadable && p.seat.Revision >= w.plan.Revision
 	}
-	return !w.plan.Open && (slices.ContainsFunc(w.passed.lagging, follows) ||
-		slices.ContainsFunc(w.passed.barred, func(shard string) bool { return !source.bars(t, shard) }))
+	return !w.plan.Open && (slices.ContainsFunc(w.passed.lagging, follows) || slices.ContainsFunc(w.passed.barred, source.lists))
 }
 
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
