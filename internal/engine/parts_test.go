@@ -322,3 +322,39 @@ func TestAnotherPlanHasPassedOverNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultOfReadsEnds: single reads of one kind have failed, and nothing makes another one. While the fault lasts, the worker
+// reads its own target or seat once in a heartbeat interval, and the fault ends when one passes.
+func TestFaultOfReadsEnds(t *testing.T) {
+	for _, kind := range []lease.Kind{lease.KindTarget, lease.KindSeat} {
+		turn := &turn{cfg: Config{Group: "orders", TTL: 3 * time.Second}, beat: time.Second, large: true, step: 1, now: Moment{Mono: 1}}
+		u, rows := noUnread(), new(read)
+		pass := func(d time.Duration) (probes int) {
+			turn.step, turn.now.Mono, turn.out = turn.step+1, turn.now.Mono.Add(d), nil
+			u.keep(turn, "a", rows)
+			for _, out := range turn.out {
+				if get, ok := out.(Get); ok && get.Key.Kind == kind {
+					probes++
+				}
+			}
+			return probes
+		}
+		u.got(turn, kind, errUnread)
+		if n := pass(2 * time.Second); n > 0 || u.on {
+			t.Errorf("%v: before the fault: %d probes, %t", kind, n, u.on)
+		}
+		pass(time.Second) // the fault begins
+		for _, c := range []struct {
+			after time.Duration
+			want  int
+		}{{0, 1}, {time.Second / 2, 0}, {time.Second / 2, 1}} {
+			if n := pass(c.after); n != c.want || !u.on {
+				t.Errorf("%v: %d probes after %v, want %d; %t", kind, n, c.after, c.want, u.on)
+			}
+		}
+		u.got(turn, kind, nil)
+		if n := pass(time.Second); n > 0 || u.on {
+			t.Errorf("%v: after it: %d probes, %t", kind, n, u.on)
+		}
+	}
+}

@@ -39,7 +39,7 @@ type unread struct {
 	singles failing
 	lists   failing
 	table   Instant // since when no check of the table has passed; 0: the last one has
-	probed  Instant // when the target was last read for this
+	probed  Instant // when the target or the seat was last read for this
 	again   Instant // not before are the rows listed for this again
 }
 
@@ -80,7 +80,8 @@ func (f *unread) verified(t *turn, err error) {
 }
 
 // keep begins and ends the fault. rows is the listing of all rows, me this worker's incarnation. A worker that gets nothing
-// new may have no other reason to read its target than to find out whether it can.
+// new may have no other reason to read its target than to find out whether it can, and one that looks for no owner any more
+// none to read a seat by itself: it reads its own.
 func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 	since := Never
 	note := func(at Instant) {
@@ -109,9 +110,14 @@ func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 			}
 		}
 	}
-	if f.on && f.singles[lease.KindTarget] > 0 && !t.before(f.probed.Add(t.beat)) {
-		f.probed = t.now.Mono
-		t.get(lease.Target{Group: t.cfg.Group, Incarnation: me}.Key())
+	target, seat := f.singles[lease.KindTarget] > 0, f.singles[lease.KindSeat] > 0
+	if f.on && (target || seat) && !t.before(f.probed.Add(t.beat)) {
+		if f.probed = t.now.Mono; target {
+			t.get(lease.Target{Group: t.cfg.Group, Incarnation: me}.Key())
+		}
+		if seat {
+			t.get(lease.Seat{Group: t.cfg.Group, Incarnation: me}.Key())
+		}
 	}
 	switch {
 	case since == Never:
