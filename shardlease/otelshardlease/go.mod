@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/shardlease/otelshardlease
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261129022739-c1146ba5d672
+	github.com/shardlease/shardlease-go v0.0.0-20261129074313-db92ce4773c7
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0

@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/examples/sinks/sql
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261129022739-c1146ba5d672
+	github.com/shardlease/shardlease-go v0.0.0-20261129074313-db92ce4773c7
 	modernc.org/sqlite v1.62.0
 )
 
