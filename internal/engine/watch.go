@@ -25,7 +25,8 @@ import (
 // after an audit. faults.keepStale calls lacks.
 //
 // A plan is due when its inputs differ from those of the last complete plan, when the source
-// lists a shard that the plan lacks, and when a revision has been open for too long. The worker
+// lists a shard that the plan lacks, when a worker follows it that it has passed over because the worker lagged (passed), and
+// when a revision has been open for too long. The worker
 // whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
 // the first watcher plans, and another one when a plan stays due.
 //
@@ -76,8 +77,9 @@ type watch struct {
 	next     Instant  // when to check again although nothing has
 }
 
-// What a plan has passed over because of what only its maker knew. When that is over, another plan is due, which neither the
-// source nor the seats show: otherwise the worker would be without its share for as long as nothing else happens.
+// The passed are workers and shards that a plan has passed over, for reasons that only its maker knew. When such a reason is
+// over, another plan is due, although the inputs are the same. Otherwise a worker would be without its share for as long as
+// nothing else happens.
 type passed struct {
 	lagging []lease.Incarnation // workers that did not follow the plan before: free shards of theirs went to others
 	barred  []string            // shards that the maker's own source did not list, and that it could not have
