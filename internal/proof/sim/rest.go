@@ -175,8 +175,8 @@ func (w rest) atRest() bool {
 	return len(w.table.Seats(group)) == len(v.Workers) && w.level(v) && w.kept()
 }
 
-// kept reports whether no worker holds a shard that the plan has assigned to another: a move that has not begun yet
-// is no move at rest. A target of the adversary does not count: no worker reads it before the next plan.
+// kept reports whether no worker holds a shard that the plan has assigned to another, or to nobody: a move that has not begun
+// yet is no move at rest. A target of the adversary does not count: no worker reads it before the next plan.
 //
 // If a planner could not replace a target, because it was unreadable, another plan is due when it can be read, up to
 // a poll later. That plan is made from all targets, and may move shards (seed 199).
@@ -184,6 +184,7 @@ func (w rest) kept() bool {
 	if plan, _ := w.plan(); strings.HasSuffix(plan.Inputs, "-spoilt") {
 		return false
 	}
+	assigned := map[string]bool{}
 	for _, r := range w.table.Records(group, lease.KindTarget) {
 		target, _ := r.(lease.Target)
 		lives := slices.ContainsFunc(w.live(), func(n *node) bool { return n.me == target.Incarnation })
@@ -192,7 +193,7 @@ func (w rest) kept() bool {
 		}
 		for _, a := range target.Hold {
 			s := w.streams.of(a.Shard)
-			if s == nil {
+			if assigned[a.Shard] = true; s == nil {
 				continue
 			}
 			// A worker claims an unlisted shard, and gives it up again.
@@ -201,7 +202,9 @@ func (w rest) kept() bool {
 			}
 		}
 	}
-	return true
+	return !slices.ContainsFunc(w.streams.all, func(s *stream) bool {
+		return len(s.active) > 0 && !s.closed && !assigned[s.name] && !w.promises.unlisted(s)
+	})
 }
 
 // level reports whether workers hold equally many shards, with a difference of one at most. If workers have limits, it
