@@ -80,7 +80,7 @@ func seatOf(seats []lease.Seat, inc lease.Incarnation) int { return layout.SeatO
 // targets lack shards, and the rows have to be read for this plan.
 func (l *assignment) survey() (whole bool) {
 	all, known := l.entries()
-	for _, e := range layout.Choose(all) {
+	for _, e := range l.confine(layout.Choose(all)) {
 		if e.Rank >= 0 {
 			known++
 		}
@@ -145,6 +145,31 @@ func (l *assignment) entries() (all []layout.Found, over int) {
 		all = append(all, layout.Found{Assigned: a, Owner: owner(l.facts.find(a.Shard)), Rank: layout.Unplaced})
 	}
 	return all, over
+}
+
+// confine takes from workers the shards that the plan lacks, as far as they have their share without them. What is known of the
+// owners of such shards may be out of date, and a worker gets no more than its limit by that. If it does hold the shard, it
+// keeps it: an owner stops for no plan.
+func (l *assignment) confine(all []layout.Found) []layout.Found {
+	loads := make([]int64, len(l.Seats))
+	for pass := range 2 {
+		for i := range all {
+			e := &all[i]
+			if e.Owner == rebalance.Nobody || (e.Rank == layout.Unplaced) != (pass == 1) {
+				continue
+			}
+			most := l.Seats[e.Owner].MaxShards
+			if l.Seats[e.Owner].Incarnation == l.Me.Incarnation {
+				most = l.Me.MaxShards // known even if nobody can read its seat
+			}
+			if pass == 1 && most > 0 && loads[e.Owner] >= most {
+				e.Owner = rebalance.Nobody
+			} else {
+				loads[e.Owner]++
+			}
+		}
+	}
+	return all
 }
 
 // place decides where every shard should be. It returns false if the planner has been asked and has to answer first.

@@ -358,3 +358,24 @@ func TestFaultOfReadsEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestOldOwnerGetsNoMoreThanItsLimit: a planner may believe that a worker holds a shard that the plan lacks. By that the worker
+// gets no more shards than its limit.
+func TestOldOwnerGetsNoMoreThanItsLimit(t *testing.T) {
+	me := lease.Seat{Incarnation: "a", MaxShards: 2}
+	l := assignment{Layout: new(layout.Layout)}
+	l.Seats, l.Me = []lease.Seat{{Incarnation: "a"}, {Incarnation: "b", MaxShards: 1}, {Incarnation: "c"}}, me
+	found := func(shard string, owner int, rank int64) layout.Found {
+		return layout.Found{Assigned: lease.Assigned{Shard: shard}, Owner: owner, Rank: rank}
+	}
+	var got []int
+	for _, e := range l.confine([]layout.Found{
+		found("1", 0, layout.Unplaced), found("2", 0, layout.Unplaced), found("3", 0, 7),
+		found("4", 1, layout.Unplaced), found("5", 1, 7), found("6", 1, 7), found("7", 2, layout.Unplaced), found("8", rebalance.Nobody, layout.Unplaced),
+	}) {
+		got = append(got, e.Owner)
+	}
+	if want := []int{0, rebalance.Nobody, 0, rebalance.Nobody, 1, 1, 2, rebalance.Nobody}; !slices.Equal(got, want) {
+		t.Errorf("the owners are %v, want %v", got, want)
+	}
+}

@@ -70,5 +70,11 @@ func costMutants() []mutant {
 			swap(`d.passed`, `passed{}`), inEngine, "TestLateReaderGetsItsShare"},
 		{"the next plan has passed over nobody", "internal/engine.watch.saw",
 			swap(`passed{}`, `w.passed`), inEngine, "TestAnotherPlanHasPassedOverNobody"},
+		{"a worker gets no more than its limit because a planner believes that it has more", "internal/engine.assignment.confine",
+			never("loads"), inEngine, "TestOldOwnerGetsNoMoreThanItsLimit"},
+		{"shards of targets count first", "internal/engine.assignment.confine",
+			swap(`pass == 1 && most > 0`, `most > 0`), inEngine, "TestOldOwnerGetsNoMoreThanItsLimit"},
+		{"the planner knows its own limit", "internal/engine.assignment.confine",
+			cut("l.Me.MaxShards"), inEngine, "TestOldOwnerGetsNoMoreThanItsLimit"},
 	}
 }
