@@ -26,7 +26,7 @@ func unlistedMutants() []mutant {
 		{"a worker that leaves such a shard alone says so", "internal/engine.shard.leaveAlone",
 			swap(`at.Generation == 0 || left(at)`, `at.Generation == 0`), inEngine, "TestFreeButUnlisted"},
 		{"it declines such a shard as long as its source lacks it", "internal/engine.Engine.live",
-			without("bars"), inEngine, "TestOneWrongSource"},
+			without("bars"), inEngine, "TestUnlistedForBoth"},
 		{"a worker remembers what it has given up", "internal/engine.Engine.happened",
 			swap(`h.unlisted && _`, `h.unlisted && false`), inEngine, "TestFreeButUnlisted"},
 		{"and what its source has never listed", "internal/engine.facts.relist",
