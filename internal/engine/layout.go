@@ -147,9 +147,9 @@ func (l *assignment) entries() (all []layout.Found, over int) {
 	return all, over
 }
 
-// confine takes from workers the shards that the plan lacks, as far as they have their share without them. What is known of the
-// owners of such shards may be out of date, and a worker gets no more than its limit by that. If it does hold the shard, it
-// keeps it: an owner stops for no plan.
+// confine takes from workers the shards that the plan lacks, as far as their limits are reached without them. This worker's
+// knowledge of the owners of such shards may be out of date, and must give no worker more than its limit. A worker that does
+// hold the shard keeps it: an owner stops for no plan.
 func (l *assignment) confine(all []layout.Found) []layout.Found {
 	loads := make([]int64, len(l.Seats))
 	for pass := range 2 {
