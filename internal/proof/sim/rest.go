@@ -176,7 +176,8 @@ func (w rest) atRest() bool {
 }
 
 // kept reports whether no worker holds a shard that the plan has assigned to another, or to nobody: a move that has not begun
-// yet is no move at rest. A target of the adversary does not count: no worker reads it before the next plan.
+// yet is no move at rest. A target of the adversary does not count: no worker reads it before the next plan. A worker whose
+// target was deleted keeps its shards.
 //
 // If a planner could not replace a target, because it was unreadable, another plan is due when it can be read, up to
 // a poll later. That plan is made from all targets, and may move shards (seed 199).
@@ -184,13 +185,14 @@ func (w rest) kept() bool {
 	if plan, _ := w.plan(); strings.HasSuffix(plan.Inputs, "-spoilt") {
 		return false
 	}
-	assigned := map[string]bool{}
+	assigned, targets := map[string]bool{}, map[lease.Incarnation]bool{}
 	for _, r := range w.table.Records(group, lease.KindTarget) {
 		target, _ := r.(lease.Target)
 		lives := slices.ContainsFunc(w.live(), func(n *node) bool { return n.me == target.Incarnation })
 		if !lives || w.promises.planted[target.Key()] {
 			continue
 		}
+		targets[target.Incarnation] = true
 		for _, a := range target.Hold {
 			s := w.streams.of(a.Shard)
 			if assigned[a.Shard] = true; s == nil {
@@ -203,7 +205,7 @@ func (w rest) kept() bool {
 		}
 	}
 	return !slices.ContainsFunc(w.streams.all, func(s *stream) bool {
-		return len(s.active) > 0 && !s.closed && !assigned[s.name] && !w.promises.unlisted(s)
+		return len(s.active) > 0 && targets[s.active[0].n.me] && !s.closed && !assigned[s.name] && !w.promises.unlisted(s)
 	})
 }
 
