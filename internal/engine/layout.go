@@ -86,7 +86,7 @@ func (l *assignment) survey() (whole bool) {
 		}
 		// A shard whose parents are not finished is left out. One that another planner has assigned meanwhile stays, unless
 		// a parent is placed itself.
-		trusted := e.Rank >= 0 && !l.facts.fresh(l.plan) // another planner has assigned it, and knew more
+		trusted := e.Rank >= 0 && l.facts.under != l.plan.Revision // another planner has assigned it, and knew more
 		if ready := l.child(&e.Assigned); !ready && (!trusted || slices.ContainsFunc(e.Parents, l.facts.isPlaced)) {
 			continue // it comes back when its parents are finished
 		}

@@ -94,32 +94,38 @@ func TestPauseAndALeave(t *testing.T) {
 }
 
 // TestOldRowsTakeNoChildOutOfThePlan: a planner that has read the rows before a parent came to its end
-// leaves the child where another planner has assigned it since.
+// leaves the child where another planner has assigned it since; also if the workers are full, and the plan says that shards
+// have no worker.
 func TestOldRowsTakeNoChildOutOfThePlan(t *testing.T) {
-	f := newFleet(t, 0, 0, rebalance.Eager)
-	f.lists(engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}, engine.Shard{Name: "x"}, engine.Shard{Name: "y"})
-	f.join()
-	f.join()
-	f.Run(80 * time.Second)
-	at := slices.IndexFunc(f.nodes, func(n *member) bool { return n.holds("parent") })
-	other := f.nodes[1-at]
-	f.delay(9*time.Second, func(n *member, o engine.Output) bool { return n == other && lists(o, lease.KindSeat) })
-	f.reset()
-	f.until(10*time.Second, func() bool { return other.calls["page of seat"] > 0 })
-	f.slow = nil
-	f.end("parent")
-	f.until(8*time.Second, func() bool { return f.processed("child") })
-	f.Run(9 * time.Second)
-	before := f.plan()
-	for _, h := range slices.Clone(other.Handlers) {
-		f.end(h.Shard)
-	}
-	f.until(beat, func() bool { p := f.plan(); return p.Revision > before.Revision && !p.Open })
-	assigned := slices.ContainsFunc(f.up(), func(n *member) bool {
-		return slices.ContainsFunc(f.target(n).Hold, func(a lease.Assigned) bool { return a.Shard == "child" })
-	})
-	if !assigned {
-		t.Errorf("the plan was %v, and is %v without the child", before, f.plan())
+	for _, full := range []bool{false, true} {
+		f := newFleet(t, 0, 0, rebalance.Eager)
+		f.lists(engine.Shard{Name: "parent"}, engine.Shard{Name: "child", Parents: []string{"parent"}}, engine.Shard{Name: "x"}, engine.Shard{Name: "y"})
+		if f.config.MaxShards = 2; full {
+			f.lists(engine.Shard{Name: "z"}, engine.Shard{Name: "more"})
+		}
+		f.join()
+		f.join()
+		f.Run(80 * time.Second)
+		at := slices.IndexFunc(f.nodes, func(n *member) bool { return n.holds("parent") })
+		other := f.nodes[1-at]
+		f.delay(9*time.Second, func(n *member, o engine.Output) bool { return n == other && lists(o, lease.KindSeat) })
+		f.reset()
+		f.until(10*time.Second, func() bool { return other.calls["page of seat"] > 0 })
+		f.slow = nil
+		f.end("parent")
+		f.until(8*time.Second, func() bool { return f.processed("child") })
+		f.Run(9 * time.Second)
+		before := f.plan()
+		for _, h := range slices.Clone(other.Handlers) {
+			f.end(h.Shard)
+		}
+		f.until(beat, func() bool { p := f.plan(); return p.Revision > before.Revision && !p.Open })
+		assigned := slices.ContainsFunc(f.up(), func(n *member) bool {
+			return slices.ContainsFunc(f.target(n).Hold, func(a lease.Assigned) bool { return a.Shard == "child" })
+		})
+		if !assigned || full != (before.Unplaced > 0) {
+			t.Errorf("full: %t: the plan was %v, and is %v; the child is assigned: %t", full, before, f.plan(), assigned)
+		}
 	}
 }
 

@@ -282,6 +282,28 @@ func TestUnreadableSeatKeepsItsLimit(t *testing.T) {
 	}
 }
 
+// TestUnreadableSeatGetsNoMore: all other workers are full, and nobody can read the seat of one. It gets no more shards, which
+// may be more than its limit, until it plans by itself: it knows its limit.
+func TestUnreadableSeatGetsNoMore(t *testing.T) {
+	f := newFleet(t, 4, 0, rebalance.Eager)
+	f.config.MaxShards = 2
+	f.join()
+	of := f.join()
+	f.until(time.Minute, f.even)
+	f.unreadable(f.seat(of).Key())
+	for i := range 4 {
+		f.lists(engine.Shard{Name: fmt.Sprintf("new-%d", i)})
+	}
+	for range 120 {
+		if f.Run(time.Second); len(of.Handlers) > 2 {
+			t.Fatalf("it holds %d shards, and may hold 2", len(of.Handlers))
+		}
+	}
+	if n := f.plan().Unplaced; n != 4 {
+		t.Errorf("%d shards have no worker", n)
+	}
+}
+
 // TestSpoiltPagesOfATarget: a page is left of an earlier, longer target, or pages are no whole target, which
 // nobody reads any more. The next plan moves no shard that they name.
 func TestSpoiltPagesOfATarget(t *testing.T) {

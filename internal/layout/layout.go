@@ -89,9 +89,12 @@ func (l *Layout) staff() {
 		}
 	}
 	fit := 0
-	for _, s := range l.in.Seats {
-		if s.Incarnation == l.in.Me.Incarnation {
+	for i, s := range l.in.Seats {
+		switch {
+		case s.Incarnation == l.in.Me.Incarnation:
 			s.MaxShards = l.in.Me.MaxShards // known even if nobody can read its seat
+		case s.TTL == 0: // its seat cannot be read: perhaps it may have no more
+			s.MaxShards = int64(max(held[i], 1))
 		}
 		mute := s.TTL == 0 || slices.Contains(l.in.Broken, s.Incarnation) // its seat or its target cannot be read
 		drained := l.in.Wants(lease.WishDrain, s.Name)

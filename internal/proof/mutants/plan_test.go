@@ -196,7 +196,11 @@ func planMutants() []mutant {
 		{"who evicts while a plan is made plans at once after it", "internal/engine.fleet.due",
 			swap(`w.self && w.plan.Open`, `false`), inEngine, "TestDeathWhileAPlanIsMade"},
 		{"old rows take no child out of the plan", "internal/engine.assignment.survey",
-			swap(`e.Rank >= 0 && !l.facts.fresh(l.plan)`, `false`), inEngine, "TestOldRowsTakeNoChildOutOfThePlan"},
+			swap(`e.Rank >= 0 && l.facts.under != l.plan.Revision`, `false`), inEngine, "TestOldRowsTakeNoChildOutOfThePlan"},
+		{"old rows are not fresh because shards have no worker", "internal/engine.assignment.survey",
+			swap(`l.facts.under != l.plan.Revision`, `!l.facts.fresh(l.plan)`), inEngine, "TestOldRowsTakeNoChildOutOfThePlan"},
+		{"a worker whose limit nobody knows gets no more", "internal/layout.Layout.staff",
+			swap(`int64(max(held[i], 1))`, `0`), inEngine, "TestUnreadableSeatGetsNoMore"},
 		{"a child whose parent is in the plan is left out", "internal/engine.assignment.survey",
 			swap(`slices.ContainsFunc(e.Parents, l.facts.isPlaced)`, `false`), inEngine, "TestChildInATarget"},
 	}
