@@ -49,19 +49,19 @@ const mostAtOnce = 64
 // A draft is the plan that this worker is writing. Only in idle and gathering may it be dropped because the worker
 // plans no more; later it is finished, or another worker overtakes it.
 type draft struct {
-	phase   draftPhase
-	begun   order      // the step in which it began: it is made from reads that were sent later
-	rows    bool       // the owners are those of the rows: there is no plan, or not a whole one
-	all     bool       // all targets are written, although they have not changed
-	plan    lease.Plan // as last read or written
-	opening protocol.Opening
-	found   lease.Finding
-	next    []lease.Target      // the targets of this revision, one for each worker
-	broken  []lease.Incarnation // the targets of these workers could not be read
-	writes  []draftWrite        // what has to be written, in this order
-	asked   []question          // what the user's planner was asked: one or two questions
-	passed  passed
-	swap    sending // of the plan
+	phase    draftPhase
+	begun    order      // the step in which it began: it is made from reads that were sent later
+	rows     bool       // the owners are those of the rows: there is no plan, or not a whole one
+	all      bool       // all targets are written, although they have not changed
+	plan     lease.Plan // as last read or written
+	opening  protocol.Opening
+	found    lease.Finding
+	next     []lease.Target      // the targets of this revision, one for each worker
+	broken   []lease.Incarnation // the targets of these workers could not be read
+	writes   []draftWrite        // what has to be written, in this order
+	asked    []question          // what the user's planner was asked: one or two questions
+	withheld withheld            // what this plan withholds from workers
+	swap     sending             // of the plan
 }
 
 // A draftWrite is the write of one page of a target, or its deletion. Its bytes are made when the revision is open,
@@ -131,7 +131,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return waiting
 	}
 	d.next, d.found = l.assign(t)
-	d.passed = l.passed()
+	d.withheld = l.withheld()
 	d.broken = pages.broken
 	d.order(pages.all, in.Targets)
 	// Nothing may move yet, and nothing else is to be done: an empty revision would be for nothing.

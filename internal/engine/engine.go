@@ -593,7 +593,10 @@ func (e *Engine) planSettled(in Settled) {
 	}
 	e.facts.planned(now.Revision, d.next)
 	e.proofs.knock(t, d.next)
-	w.again, w.self, w.waits, w.passed = t.now.Mono.Add(apart), false, 0, d.passed
+	w.again, w.self, w.waits, w.withheld = t.now.Mono.Add(apart), false, 0, d.withheld
+	if len(w.withheld.lagging) > 0 {
+		w.lapses++
+	}
 	if mine := slices.IndexFunc(d.next, func(next lease.Target) bool { return next.Incarnation == e.seat.me }); mine >= 0 && !slices.Contains(e.facts.pages.broken, e.seat.me) {
 		e.follow.adopt(now.Revision, d.next[mine], 0)
 		e.faults.unreadable(t, lease.KindTarget, nil, true)

@@ -468,3 +468,24 @@ func TestNewcomerWithoutSingleReads(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowReaderAndUnreadableRow: the reads of a worker are always slow, so it lags behind each plan. Nobody can read the row of
+// a shard that has no owner, so nobody can hold that shard. Plans become rare: the worker is not passed over and given its share
+// again without end.
+func TestSlowReaderAndUnreadableRow(t *testing.T) {
+	t.Parallel()
+	for which := range 4 {
+		f := newFleet(t, 12, 3, rebalance.Eager)
+		f.Run(f.config.Audit)
+		slow, dies := f.up()[0], f.up()[1]
+		f.delay(4*beat, func(n *member, o engine.Output) bool { return n == slow && reads(o) != 0 })
+		f.Run(2 * beat)
+		f.unreadable(lease.Key{Group: "g", Kind: lease.KindLease, Name: dies.Handlers[which].Shard})
+		dies.Kill()
+		f.Run(20 * time.Minute)
+		before := f.plan().Revision
+		if f.Run(20 * time.Minute); f.plan().Revision > before+4 {
+			t.Errorf("shard %d: %d plans in the last twenty minutes", which, f.plan().Revision-before)
+		}
+	}
+}

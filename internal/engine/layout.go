@@ -147,26 +147,25 @@ func (l *assignment) entries() (all []layout.Found, over int) {
 	return all, over
 }
 
-// confine takes from workers the shards that the plan lacks, as far as their limits are reached without them. This worker's
-// knowledge of the owners of such shards may be out of date, and must give no worker more than its limit. A worker that does
-// hold the shard keeps it: an owner stops for no plan.
+// confine removes the owners of shards that the plan lacks if these workers have reached their limits with other shards.
+// This worker's knowledge of such owners may be out of date, and must give no worker more than its limit. A worker that does
+// hold the shard keeps it: an owner never stops because of a plan.
 func (l *assignment) confine(all []layout.Found) []layout.Found {
 	loads := make([]int64, len(l.Seats))
-	for pass := range 2 {
-		for i := range all {
-			e := &all[i]
-			if e.Owner == rebalance.Nobody || (e.Rank == layout.Unplaced) != (pass == 1) {
-				continue
-			}
-			most := l.Seats[e.Owner].MaxShards
-			if l.Seats[e.Owner].Incarnation == l.Me.Incarnation {
-				most = l.Me.MaxShards // known even if nobody can read its seat
-			}
-			if pass == 1 && most > 0 && loads[e.Owner] >= most {
-				e.Owner = rebalance.Nobody
-			} else {
-				loads[e.Owner]++
-			}
+	for _, e := range all {
+		if e.Owner != rebalance.Nobody && e.Rank != layout.Unplaced {
+			loads[e.Owner]++
+		}
+	}
+	for i := range all {
+		e := &all[i]
+		if e.Owner == rebalance.Nobody || e.Rank != layout.Unplaced {
+			continue
+		}
+		if most := l.Limit(e.Owner); most > 0 && loads[e.Owner] >= most {
+			e.Owner = rebalance.Nobody
+		} else {
+			loads[e.Owner]++
 		}
 	}
 	return all
@@ -224,19 +223,19 @@ func (l *assignment) assign(t *turn) (next []lease.Target, found lease.Finding) 
 	return next, found
 }
 
-// passed returns what the layout has passed over because of what only this worker knows.
-func (l *assignment) passed() (over passed) {
-	for _, stall := range l.Stalls {
-		if !slices.Contains(over.lagging, stall.Worker) {
-			over.lagging = append(over.lagging, stall.Worker)
+// withheld returns what the layout withholds from workers for reasons that only this worker knows.
+func (l *assignment) withheld() (of withheld) {
+	for _, stall := range l.Stalls { // sorted by worker
+		of.lagging = append(of.lagging, stall.Worker)
+	}
+	of.lagging = slices.Compact(of.lagging)
+	me := seatOf(l.Seats, l.Me.Incarnation)
+	for i, s := range l.View.Shards {
+		if l.To[i] != me && l.Bars(s.Name) {
+			of.barred = append(of.barred, s.Name)
 		}
 	}
-	for i := range l.View.Shards {
-		if s := &l.View.Shards[i]; l.To[i] != seatOf(l.Seats, l.Me.Incarnation) && l.Bars(s.Name) {
-			over.barred = append(over.barred, s.Name)
-		}
-	}
-	return over
+	return of
 }
 
 // A reason is why a shard moves to the worker that gets it, and away from the worker to which the plan before had assigned it.

@@ -196,14 +196,14 @@ func (e *Engine) sawWants(seats []lease.Seat, only lease.Incarnation) {
 }
 
 // sawRows takes a complete listing of the rows: for plans, and for the shards of this worker. begun is the step in which
-// the listing was sent. lax: parts of it may be older.
-func (e *Engine) sawRows(in Listed, begun order, lax bool) {
+// the listing was sent. audit: the rows are the pages of an audit, which may be older.
+func (e *Engine) sawRows(in Listed, begun order, audit bool) {
 	e.watch.check = true
 	t := &e.turn
 	e.faults.unreadable(t, lease.KindLease, in.Unreadable, true)
 	e.facts.saw(t, begun, in)
 	e.facts.relist(t, &e.feed)
-	e.shards.saw(t, e.seat.me, in, begun, lax, func(name string) bool { return e.facts.find(name) != nil })
+	e.shards.saw(t, e.seat.me, in, begun, audit, func(name string) bool { return e.facts.find(name) != nil })
 	e.retire()
 	e.shards.tendAll(t)
 	if t.large && e.duty.light && !e.watching() { // it has listed them only to find out whether it can read

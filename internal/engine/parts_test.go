@@ -268,57 +268,90 @@ func TestListingStartsNoOldTenure(t *testing.T) {
 	}
 }
 
-// TestPassedOver: a plan keeps shards from a worker that lags, and from the planner itself if its source lacks them. Another
-// plan is due when the worker follows the plan, or when the source lists such a shard.
-func TestPassedOver(t *testing.T) {
+// TestTwoOldListings: a page of an audit shows the row as it was before this worker's tenure, and a listing that was sent before
+// the worker forgot the shard shows that tenure, which is over. The row itself was not read since.
+func TestTwoOldListings(t *testing.T) {
+	row := fixture.Held(t, "a")
+	me, name, group := row.Owner.Incarnation, row.Shard, row.Group
+	before := row
+	before.Generation, before.Counter, before.Owner = row.Generation-1, row.Counter-1, lease.Owner{Incarnation: "b"}
+	turn := &turn{cfg: Config{Group: group}, beat: time.Second, step: 7, now: Moment{Mono: 1}}
+	l := shards{gone: 5}
+	s := l.know(name, group, me)
+	s.row.unread = 1 // reads of the row fail
+	exists := func(string) bool { return true }
+	l.saw(turn, me, Listed{Records: []lease.Record{before}}, 1, true, exists)
+	l.saw(turn, me, Listed{Records: []lease.Record{row}}, 4, false, exists)
+	if s.row.known || s.row.copy.Reconcile(false, false) == protocol.StartIt {
+		t.Errorf("known: %t; a tenure that is over starts again: %t", s.row.known, s.row.copy.Reconcile(false, false) == protocol.StartIt)
+	}
+}
+
+// TestWithheld: a plan withholds free shards from a worker that lags, and from the planner those that its source lacks. Another
+// plan is due when that worker follows the plan, or when the planner's source lists such a shard. A worker that lags again and
+// again waits longer each time, until a plan that withholds nothing from anybody has stood for an audit period.
+func TestWithheld(t *testing.T) {
 	me, lags := lease.Seat{Incarnation: "a"}, lease.Seat{Incarnation: "b"}
 	l := assignment{Layout: &layout.Layout{To: []int{1, 0, 1}}}
 	l.Seats, l.Me = []lease.Seat{me, lags}, me
 	l.View.Shards = []rebalance.Place{{Name: "kept from a"}, {Name: "of a"}, {Name: "of b"}}
 	l.Bars = func(shard string) bool { return shard != "of b" }
 	l.Stalls = []layout.Stall{{Worker: "b", Shard: "1"}, {Worker: "b", Shard: "2"}}
-	over := l.passed()
-	if !slices.Equal(over.lagging, []lease.Incarnation{"b"}) || !slices.Equal(over.barred, []string{"kept from a"}) {
-		t.Fatalf("%+v", over)
+	of := l.withheld()
+	if !slices.Equal(of.lagging, []lease.Incarnation{"b"}) || !slices.Equal(of.barred, []string{"kept from a"}) {
+		t.Fatalf("withheld: %+v", of)
 	}
 	for about, c := range map[string]struct {
 		revision         int64
 		unreadable, gone bool
 		source           feed
-		open             bool
 		want             bool
 	}{
-		"nothing has changed":       {revision: 6, source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, absent: 3}}}},
-		"the worker follows":        {revision: 7, want: true},
-		"its seat is unreadable":    {revision: 7, unreadable: true},
-		"it has gone":               {gone: true},
-		"the source lists a shard":  {source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, listed: true}}}, want: true},
-		"it lists another one":      {source: feed{shards: []sourced{{Shard: Shard{Name: "of a"}, listed: true}}}},
-		"another plan is under way": {revision: 7, open: true},
+		"nothing has changed":        {revision: 6, source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, absent: 3}}}},
+		"the worker follows":         {revision: 7, want: true},
+		"its seat is unreadable":     {revision: 7, unreadable: true},
+		"it has no seat":             {gone: true},
+		"the source lists the shard": {source: feed{shards: []sourced{{Shard: Shard{Name: "kept from a"}, listed: true}}}, want: true},
+		"it lists another shard":     {source: feed{shards: []sourced{{Shard: Shard{Name: "of a"}, listed: true}}}},
 	} {
 		f := new(fleet)
-		f.watch.passed, f.watch.plan = over, lease.Plan{Revision: 7, Open: c.open}
+		f.watch.withheld, f.watch.plan = of, lease.Plan{Revision: 7}
 		if !c.gone {
 			lags.Revision = c.revision
 			f.peers.all = []peer{{seat: lags, unreadable: c.unreadable}}
 		}
-		if got := f.passes(&c.source); got != c.want {
+		if got := f.ends(&turn{now: Moment{Mono: 1}}, &c.source); got != c.want {
 			t.Errorf("%s: another plan is due: %t, want %t", about, got, c.want)
+		}
+	}
+	for lapses, want := range map[int]Instant{0: 1, 1: 1, 2: 21, 3: 41, 9: 2561, 12: 2561} {
+		w := watch{since: 1, lapses: lapses}
+		for _, at := range []Instant{want - 1, want} {
+			if got := w.forgives(&turn{cfg: Config{TTL: 10}, now: Moment{Mono: at}}); at > 0 && got != (at == want) {
+				t.Errorf("after %d plans that withheld shards: another is due at %d: %t, want it at %d", lapses, at, got, want)
+			}
+		}
+	}
+	for after, want := range map[Instant]int{2: 3, 3: 0} {
+		f := new(fleet)
+		f.watch.since, f.watch.lapses = 1, 3
+		if f.ends(&turn{cfg: Config{Audit: 2}, now: Moment{Mono: after}}, new(feed)); f.watch.lapses != want {
+			t.Errorf("at %d: a plan that withholds nothing stands since 1, and %d plans count, want %d", after, f.watch.lapses, want)
 		}
 	}
 }
 
-// TestAnotherPlanHasPassedOverNobody: what a plan has passed over counts until another plan is complete. Its maker knew
-// nothing of it.
-func TestAnotherPlanHasPassedOverNobody(t *testing.T) {
-	w, turn := watch{passed: passed{over: true}}, &turn{now: Moment{Mono: 1}}
+// TestNextPlanForgetsWhatWasWithheld: what a plan withheld counts until the next plan is complete: that plan was made without
+// these reasons.
+func TestNextPlanForgetsWhatWasWithheld(t *testing.T) {
+	w, turn := watch{withheld: withheld{ended: true}}, &turn{now: Moment{Mono: 1}}
 	w.known, w.plan.Revision = true, 7
 	for _, c := range []struct {
 		plan lease.Plan
 		want bool
 	}{{lease.Plan{Revision: 7}, true}, {lease.Plan{Revision: 8, Open: true}, true}, {lease.Plan{Revision: 8}, false}} {
-		if w.saw(turn, "a", c.plan, lease.Wishes{}, 1); w.passed.over != c.want {
-			t.Errorf("after %v: %+v", c.plan, w.passed)
+		if w.saw(turn, "a", c.plan, lease.Wishes{}, 1); w.withheld.ended != c.want {
+			t.Errorf("after %v: withheld: %+v, want it kept: %t", c.plan, w.withheld, c.want)
 		}
 	}
 }

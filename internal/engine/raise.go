@@ -171,7 +171,7 @@ func (f *raiser) raised(t *turn, s *shard, in Raised) {
 	}
 	if of.on, of.waits = !in.All, false; in.All {
 		of.failed, of.stale = false, false
-		if !s.t.wind.draining { // it was to be given up in this step
+		if !s.t.wind.draining { // if giveUp has chosen this tenure, it stays: its handler does not drain yet
 			of.out = ""
 		}
 	}
@@ -355,8 +355,8 @@ func (f *fleet) allRaised(w lease.Wish) bool {
 		!slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Raised != w.Number })
 }
 
-// able reports whether another worker is well. A worker that does not list the seats reads those of the watchers, until it
-// finds one.
+// able reports whether another worker is well. A worker that does not list the seats reads those of all watchers until one is
+// well, and then only that one.
 func (f *fleet) able(t *turn) bool {
 	if f.watching() {
 		return slices.ContainsFunc(f.seats(), func(s lease.Seat) bool { return s.Incarnation != f.seat.me && fit(s) })
@@ -366,7 +366,7 @@ func (f *fleet) able(t *turn) bool {
 		of := f.owners.find(inc)
 		return of != nil && of.state == alive && fit(of.seat)
 	}
-	if i := slices.IndexFunc(watchers, well); i >= 0 { // one read a heartbeat is enough, while it stays well
+	if i := slices.IndexFunc(watchers, well); i >= 0 { // while this one stays well, its seat is enough
 		f.owners.look(t, watchers[i], t.beat)
 		return true
 	}

@@ -303,29 +303,31 @@ func (l *shards) held() (n int) {
 	return n
 }
 
-// saw takes a complete listing of the rows that was sent in the step begun. lax: parts of it may be older. A row that
-// names this worker, me, makes the shard known, so that it is started or given back. exists reports whether the listing
-// has a row of the shard.
+// saw takes a complete listing of the rows that was sent in the step begun. audit: the rows are the pages of an audit, which
+// may be older. A row that names this worker, me, makes the shard known, so that it is started or given back. exists
+// reports whether the listing has a row of the shard.
 //
-// Invariant: no tenure starts that was over when its shard was forgotten, also if the shard has become known again since.
-// A listing that may be older than that shows nothing about the row until the row itself was read.
-func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, lax bool, exists func(name string) bool) {
+// Invariant: no listing starts a tenure again that had ended when its shard was forgotten, even if the shard is known again.
+// So a listing that may be older than the last forgetIdle makes no shard known, and shows nothing about a row that was not
+// read since, even if another worker holds it there.
+func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, audit bool, exists func(name string) bool) {
 	for _, u := range in.Unreadable {
 		if s := l.find(u.Key.Name); s != nil { // what cannot be read is not written over
 			s.row.malformed, s.row.answered = true, t.now.Mono
 		}
 	}
-	old := lax || begun <= l.gone
+	old := audit || begun <= l.gone
+	unread := func(s *shard) bool { return s == nil || s.row.generation == 0 }
 	for _, record := range in.Records {
 		at, ok := record.(lease.Row)
 		if !ok {
 			continue
 		}
-		s, mine := l.find(at.Shard), at.Owner.Incarnation == me
-		if mine && old && (s == nil || s.row.generation == 0) {
-			continue
+		s := l.find(at.Shard)
+		if old && unread(s) {
+			continue // perhaps the row of a tenure that has ended
 		}
-		if s == nil && mine {
+		if s == nil && at.Owner.Incarnation == me {
 			s = l.know(at.Shard, t.cfg.Group, me)
 		}
 		if s != nil {
@@ -333,6 +335,9 @@ func (l *shards) saw(t *turn, me lease.Incarnation, in Listed, begun order, lax 
 		}
 	}
 	for _, s := range l.all {
+		if exists(s.name) && old && unread(s) {
+			continue
+		}
 		if s.listed(t, begun); !exists(s.name) && s.row.read < begun && (s.t != nil || s.row.generation != 0 && !s.row.copy.Row().Removed) {
 			s.get(t) // the row is gone, or has become a tombstone
 		}

@@ -39,7 +39,7 @@ type unread struct {
 	singles failing
 	lists   failing
 	table   Instant // since when no check of the table has passed; 0: the last one has
-	probed  Instant // when the target or the seat was last read for this
+	probed  Instant // when this worker last read its own target or seat to find out whether reads pass
 	again   Instant // not before are the rows listed for this again
 }
 
@@ -79,9 +79,9 @@ func (f *unread) verified(t *turn, err error) {
 	}
 }
 
-// keep begins and ends the fault. rows is the listing of all rows, me this worker's incarnation. A worker that gets nothing
-// new may have no other reason to read its target than to find out whether it can, and one that looks for no owner any more
-// none to read a seat by itself: it reads its own.
+// keep begins and ends the fault. rows is the listing of all rows, me this worker's incarnation. During the fault a worker
+// may have no other reason to read a target or a single seat. So once per heartbeat interval it reads its own, if such reads
+// have failed, to find out whether they pass again.
 func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 	since := Never
 	note := func(at Instant) {
@@ -112,7 +112,8 @@ func (f *unread) keep(t *turn, me lease.Incarnation, rows *read) {
 	}
 	target, seat := f.singles[lease.KindTarget] > 0, f.singles[lease.KindSeat] > 0
 	if f.on && (target || seat) && !t.before(f.probed.Add(t.beat)) {
-		if f.probed = t.now.Mono; target {
+		f.probed = t.now.Mono
+		if target {
 			t.get(lease.Target{Group: t.cfg.Group, Incarnation: me}.Key())
 		}
 		if seat {

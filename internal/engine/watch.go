@@ -24,11 +24,10 @@ import (
 // list. Called by the spine: fleet.consider in each step of a worker that plans, unread before wishes are removed, stands
 // after an audit. faults.keepStale calls lacks.
 //
-// A plan is due when its inputs differ from those of the last complete plan, when the source
-// lists a shard that the plan lacks, when a worker follows it that it has passed over because the worker lagged (passed), and
-// when a revision has been open for too long. The worker
-// whose own seat is the change writes the plan at once; the others wait, by rank. In a large fleet
-// the first watcher plans, and another one when a plan stays due.
+// A plan is due when its inputs differ from those of the last complete plan; when the source lists a shard that the plan
+// lacks; when the reason has ended for which this worker's plan gave shards to others (withheld); and when a revision has
+// been open for too long. The worker whose own seat is the change writes the plan at once; the others wait, by rank. In a
+// large fleet the first watcher plans, and another one when a plan stays due.
 //
 // If a planner dies, nobody is appointed in its place. Each watcher measures for how long the revision has been open
 // (since), or a plan has been due (waits). The delays by rank make it likely that one watcher is first, and the opening
@@ -38,11 +37,12 @@ import (
 // are placed at once.
 
 const (
-	openFor   = 3 * time.Second        // a revision that has been open for so long is abandoned; each time it happens in a row, twice as long
-	apart     = time.Second            // between two plans, and between the ranks of planners
-	firstWait = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
-	longStill = 2 * time.Second        // a plan waits at most so long for the seats to stand still
-	staleFor  = 30 * time.Second       // a missing plan is reported after this time, or three lease times if they are longer
+	openFor    = 3 * time.Second        // a revision that has been open for so long is abandoned; each time it happens in a row, twice as long
+	apart      = time.Second            // between two plans, and between the ranks of planners
+	firstWait  = 100 * time.Millisecond // a first plan waits so long for seats that are being confirmed
+	longStill  = 2 * time.Second        // a plan waits at most so long for the seats to stand still
+	mostLapses = 8                      // T << mostLapses is the longest wait for a worker that lags again and again
+	staleFor   = 30 * time.Second       // a missing plan is reported after this time, or three lease times if they are longer
 )
 
 // The reasons for which a plan is missing.
@@ -72,18 +72,18 @@ type watch struct {
 	replaced int      // so many open revisions in a row were not completed: perhaps nobody is quick enough
 	strays   []string // assigned shards that an audit found without an owner, whose owner has to ask its source, or that a command has changed
 	again    Instant  // not again before
-	passed   passed   // by the plan, if it is this worker's
+	withheld withheld // what the last complete plan withheld; empty if another worker made that plan
+	lapses   int      // so many plans of this worker withheld shards from workers that lagged, and none without has stood for an audit period since
 	check    bool     // something has changed that may make a plan due
 	next     Instant  // when to check again although nothing has
 }
 
-// The passed are workers and shards that a plan has passed over, for reasons that only its maker knew. When such a reason is
-// over, another plan is due, although the inputs are the same. Otherwise a worker would be without its share for as long as
-// nothing else happens.
-type passed struct {
-	lagging []lease.Incarnation // workers that did not follow the plan before: free shards of theirs went to others
-	barred  []string            // shards that the maker's own source did not list, and that it could not have
-	over    bool                // one of these follows the plan now, or is listed
+// A withheld is what a plan withheld from workers for reasons that only its planner knew. When such a reason ends, another
+// plan is due, although the inputs are the same. Otherwise a worker would wait for its share until something else happens.
+type withheld struct {
+	lagging []lease.Incarnation // workers that lagged: the plan gave their free shards to others
+	barred  []string            // shards that the plan could not give to the planner, whose own source lacked them
+	ended   bool                // one of these workers follows the plan now, or the source lists one of these shards
 }
 
 // saw takes the plan as it was read, and reports whether it is another one. An older plan counts
@@ -99,7 +99,7 @@ func (w *watch) saw(t *turn, me lease.Incarnation, plan lease.Plan, wishes lease
 	changed = !w.known || plan.Revision != w.plan.Revision || plan.Open != w.plan.Open
 	if changed {
 		if w.since = t.now.Mono; !plan.Open {
-			w.passed = passed{}
+			w.withheld = withheld{}
 			w.orphans, w.replaced, w.stale = false, 0, 0
 			if plan.By.Incarnation == me {
 				w.strays = nil
@@ -241,7 +241,7 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 	seats := f.seats()
 	mended, look := w.mended(t, &rows.pages, seats)
 	found = considered{looked: true, again: look || heeds && stale && rows.looks()}
-	w.passed.over = w.passed.over || f.passes(source)
+	w.withheld.ended = w.withheld.ended || f.ends(t, source)
 	found.due = f.due(t, seats, int64(len(rows.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
 	// Only the source names the unplaced shards without a row: wait for its first listing.
 	if found.due && w.plan.Unplaced > 0 && source.awaited(t) {
@@ -254,14 +254,24 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 	return found
 }
 
-// passes reports whether what the plan has passed over is so no more.
-func (f *fleet) passes(source *feed) bool {
+// ends reports whether a reason of what the plan withheld has ended: a worker that lagged follows the plan now, or the source
+// lists a shard that it lacked.
+func (f *fleet) ends(t *turn, source *feed) bool {
 	w := &f.watch
 	follows := func(inc lease.Incarnation) bool {
 		p := f.peers.find(inc)
 		return p != nil && !p.unreadable && p.seat.Revision >= w.plan.Revision
 	}
-	return !w.plan.Open && (slices.ContainsFunc(w.passed.lagging, follows) || slices.ContainsFunc(w.passed.barred, source.lists))
+	if len(w.withheld.lagging) == 0 && w.lapses > 0 && !t.before(w.since.Add(t.cfg.Audit)) {
+		w.lapses = 0
+	}
+	return slices.ContainsFunc(w.withheld.lagging, follows) && w.forgives(t) || slices.ContainsFunc(w.withheld.barred, source.lists)
+}
+
+// forgives reports whether another plan may be due because of a worker that has lagged: at once the first time, and later each
+// time it lags again. Otherwise there would be no end of plans if a worker always lags and nobody can hold a shard of its share.
+func (w *watch) forgives(t *turn) bool {
+	return w.lapses < 2 || !t.before(w.since.Add(t.cfg.TTL<<min(w.lapses-1, mostLapses)))
 }
 
 // due reports whether to write a plan now. One that only moves held shards waits until the seats
@@ -313,7 +323,7 @@ func (f *fleet) reason(t *turn, seats []lease.Seat, added bool) (due, abandoned 
 		maker := w.plan.By.Incarnation
 		over := maker == f.seat.me || f.peers.find(maker) == nil || !t.before(w.since.Add(openFor<<w.replaced))
 		return over, over
-	case added || w.passed.over || len(w.strays) > 0 || len(f.lag.stalls) > 0:
+	case added || w.withheld.ended || len(w.strays) > 0 || len(f.lag.stalls) > 0:
 		return true, false
 	case slices.ContainsFunc(seats, func(s lease.Seat) bool { return s.Revision > w.plan.Revision }):
 		return true, false // it was written by hand, and nobody follows it

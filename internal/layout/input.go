@@ -86,6 +86,15 @@ func (in *Input) stalls(worker lease.Incarnation, shard string) bool {
 	return is
 }
 
+// Limit returns how many shards a worker may have; 0: any number. The planner knows its own limit even if nobody can read its
+// seat.
+func (in *Input) Limit(at int) int64 {
+	if in.Seats[at].Incarnation == in.Me.Incarnation {
+		return in.Me.MaxShards
+	}
+	return in.Seats[at].MaxShards
+}
+
 // Declined reports whether no worker can have the shard at present.
 func (in *Input) Declined(shard string) bool {
 	for at := range in.Seats {

@@ -90,18 +90,16 @@ func (l *Layout) staff() {
 	}
 	fit := 0
 	for i, s := range l.in.Seats {
-		switch {
-		case s.Incarnation == l.in.Me.Incarnation:
-			s.MaxShards = l.in.Me.MaxShards // known even if nobody can read its seat
-		case s.TTL == 0: // its seat cannot be read: perhaps it may have no more
-			s.MaxShards = int64(max(held[i], 1))
+		limit, unreadable := int(l.in.Limit(i)), s.TTL == 0
+		if unreadable && s.Incarnation != l.in.Me.Incarnation { // perhaps it may have no more
+			limit = max(held[i], 1)
 		}
-		mute := s.TTL == 0 || slices.Contains(l.in.Broken, s.Incarnation) // its seat or its target cannot be read
+		mute := unreadable || slices.Contains(l.in.Broken, s.Incarnation) // its seat or its target cannot be read
 		drained := l.in.Wants(lease.WishDrain, s.Name)
 		// The planner sees a drained worker as one that leaves.
 		w := rebalance.Worker{
 			Name: s.Name, Tie: rebalance.Tie(string(s.Incarnation)), Labels: map[string]string{"task": s.Task, "build": s.Build},
-			Limit: int(s.MaxShards), Leaving: s.Leaving || drained, Cordoned: mute || l.in.Wants(lease.WishCordon, s.Name), Unwell: s.Health.Unwell != "",
+			Limit: limit, Leaving: s.Leaving || drained, Cordoned: mute || l.in.Wants(lease.WishCordon, s.Name), Unwell: s.Health.Unwell != "",
 		}
 		if !w.Leaving && !w.Cordoned && !w.Unwell {
 			fit++
