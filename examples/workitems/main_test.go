@@ -30,7 +30,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"by any run": nil, "by a named run": {"-to", "run-2"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // they mostly wait for a supervisor
+			t.Parallel() // the subtests mostly wait for a supervisor
 			replaced(t, flags)
 		})
 	}
