@@ -82,8 +82,9 @@ func TestReadsThatHang(t *testing.T) {
 	}
 }
 
-// TestLateReaderGetsItsShare: the answers to all reads of one worker come so late that others get the shards that a plan has
-// given to it. When they come in time again, it gets its share, although it was never unwell and nothing else happens.
+// TestLateReaderGetsItsShare: the answers to all reads of one worker are late, and another worker dies. The late worker does
+// not claim what it gets of the dead worker's shards, so the third gets them. When answers are in time again, the late worker
+// gets its share, although it was never unwell and nothing else happens.
 func TestLateReaderGetsItsShare(t *testing.T) {
 	t.Parallel()
 	for late := range 3 { // the first watcher, or another
@@ -96,9 +97,9 @@ func TestLateReaderGetsItsShare(t *testing.T) {
 		f.until(time.Minute, func() bool { return !f.held() })
 		f.until(time.Minute, f.held)
 		if even := f.even(); even || len(a.reports(event.Unwell)) > 0 {
-			t.Errorf("worker %d is late: even: %t; %v", late, even, a.reports(event.Unwell))
+			t.Errorf("worker %d is late: shards are even: %t, want false; unwell reports, want none: %v", late, even, a.reports(event.Unwell))
 		}
-		f.slow = nil
+		f.slow = nil // answers are in time again
 		f.until(time.Minute, f.even)
 	}
 }

@@ -228,29 +228,29 @@ func TestNoRequestWhileReadsFail(t *testing.T) {
 	}
 }
 
-// TestListingStartsNoOldTenure: a listing shows a row in the name of this worker. If it may be older than the moment in
-// which the worker last forgot shards, the row may be that of a tenure that is over: neither an unknown shard nor one that
-// was made known again, and whose row was not read since, is the worker's. A row that was read is compared.
+// TestListingStartsNoOldTenure: a listing shows a row that names this worker. If the listing may be older than the last time
+// when the worker forgot shards, the tenure of that row may have ended. Then the listing starts no tenure, unless this worker
+// has read the same row since it learned of the shard again.
 func TestListingStartsNoOldTenure(t *testing.T) {
 	row := fixture.Held(t, "a")
 	me, name, group := row.Owner.Incarnation, row.Shard, row.Group
 	later := row
 	later.Generation, later.Counter, later.Owner = row.Generation+1, row.Counter+1, lease.Owner{Incarnation: "b"}
 	for about, c := range map[string]struct {
-		begun    order
-		lax      bool
-		known    bool
-		read     lease.Row
-		startsIt bool
+		begun  order
+		audit  bool
+		known  bool
+		read   lease.Row
+		starts bool
 	}{
-		"a later listing, of an unknown shard":                                {begun: 6, startsIt: true},
-		"a later listing, of a known one":                                     {begun: 6, known: true, startsIt: true},
-		"an earlier listing, of an unknown one":                               {begun: 5},
-		"an earlier listing, of a known one":                                  {begun: 5, known: true},
-		"pages that lag behind, of an unknown one":                            {begun: 6, lax: true},
-		"pages that lag behind, of a known one":                               {begun: 6, lax: true, known: true},
-		"an earlier listing of a row that was read since and is the worker's": {begun: 5, known: true, read: row, startsIt: true},
-		"an earlier listing of a row that was read since and is another's":    {begun: 5, known: true, read: later},
+		"later listing, unknown shard":                             {begun: 6, starts: true},
+		"later listing, known shard":                               {begun: 6, known: true, starts: true},
+		"earlier listing, unknown shard":                           {begun: 5},
+		"earlier listing, shard known again, its row not read":     {begun: 5, known: true},
+		"audit, unknown shard":                                     {begun: 6, audit: true},
+		"audit, shard known again, its row not read":               {begun: 6, audit: true, known: true},
+		"earlier listing, row read since: it names this worker":    {begun: 5, known: true, read: row, starts: true},
+		"earlier listing, row read since: it names another worker": {begun: 5, known: true, read: later},
 	} {
 		turn := &turn{cfg: Config{Group: group}, beat: time.Second, step: 7, now: Moment{Mono: 1}}
 		l := shards{gone: 5}
@@ -260,10 +260,10 @@ func TestListingStartsNoOldTenure(t *testing.T) {
 				s.saw(turn, c.read)
 			}
 		}
-		l.saw(turn, me, Listed{Records: []lease.Record{row}}, c.begun, c.lax, func(string) bool { return true })
+		l.saw(turn, me, Listed{Records: []lease.Record{row}}, c.begun, c.audit, func(string) bool { return true })
 		s := l.find(name)
-		if starts := s != nil && s.row.copy.Reconcile(false, false) == protocol.StartIt; starts != c.startsIt {
-			t.Errorf("%s: the tenure starts: %t, want %t", about, starts, c.startsIt)
+		if got := s != nil && s.row.copy.Reconcile(false, false) == protocol.StartIt; got != c.starts {
+			t.Errorf("%s: the tenure starts: %t, want %t", about, got, c.starts)
 		}
 	}
 }
@@ -356,8 +356,8 @@ func TestNextPlanForgetsWhatWasWithheld(t *testing.T) {
 	}
 }
 
-// TestFaultOfReadsEnds: single reads of one kind have failed, and nothing makes another one. While the fault lasts, the worker
-// reads its own target or seat once in a heartbeat interval, and the fault ends when one passes.
+// TestFaultOfReadsEnds: single reads of targets or of seats have failed, and nothing else makes such a read. During the fault
+// the worker reads its own target or seat once per heartbeat interval, and the fault ends when such a read passes.
 func TestFaultOfReadsEnds(t *testing.T) {
 	for _, kind := range []lease.Kind{lease.KindTarget, lease.KindSeat} {
 		turn := &turn{cfg: Config{Group: "orders", TTL: 3 * time.Second}, beat: time.Second, large: true, step: 1, now: Moment{Mono: 1}}
@@ -374,7 +374,7 @@ func TestFaultOfReadsEnds(t *testing.T) {
 		}
 		u.got(turn, kind, errUnread)
 		if n := pass(2 * time.Second); n > 0 || u.on {
-			t.Errorf("%v: before the fault: %d probes, %t", kind, n, u.on)
+			t.Errorf("%v: before the fault: %d probes, fault: %t", kind, n, u.on)
 		}
 		pass(time.Second) // the fault begins
 		for _, c := range []struct {
@@ -382,18 +382,18 @@ func TestFaultOfReadsEnds(t *testing.T) {
 			want  int
 		}{{0, 1}, {time.Second / 2, 0}, {time.Second / 2, 1}} {
 			if n := pass(c.after); n != c.want || !u.on {
-				t.Errorf("%v: %d probes after %v, want %d; %t", kind, n, c.after, c.want, u.on)
+				t.Errorf("%v: %d probes after %v, want %d; fault: %t", kind, n, c.after, c.want, u.on)
 			}
 		}
 		u.got(turn, kind, nil)
 		if n := pass(time.Second); n > 0 || u.on {
-			t.Errorf("%v: after it: %d probes, %t", kind, n, u.on)
+			t.Errorf("%v: after the fault: %d probes, fault: %t", kind, n, u.on)
 		}
 	}
 }
 
-// TestOldOwnerGetsNoMoreThanItsLimit: a planner may believe that a worker holds a shard that the plan lacks. By that the worker
-// gets no more shards than its limit.
+// TestOldOwnerGetsNoMoreThanItsLimit: a planner may wrongly believe that workers hold shards that the plan lacks. No worker gets
+// such shards above its limit.
 func TestOldOwnerGetsNoMoreThanItsLimit(t *testing.T) {
 	me := lease.Seat{Incarnation: "a", MaxShards: 2}
 	l := assignment{Layout: new(layout.Layout)}

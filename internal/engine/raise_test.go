@@ -57,8 +57,8 @@ func TestAnswerToEarlierRaises(t *testing.T) {
 	}
 }
 
-// TestLastRaisePasses: a raise passes between the step in which a tenure is given up and the one that drains its handler.
-// The handler is called, so the tenure stays. If it drains already, the release keeps its reason.
+// TestLastRaisePasses: a raise passes after giveUp has chosen a tenure. If its handler does not drain yet, the tenure stays. If
+// the handler drains already, the tenure is given up, with the reason of giveUp.
 func TestLastRaisePasses(t *testing.T) {
 	for _, draining := range []bool{false, true} {
 		f, s := newRaiser(), &shard{t: &tenure{raise: raising{on: true, out: "why"}, wind: winding{draining: draining}}}
@@ -69,7 +69,8 @@ func TestLastRaisePasses(t *testing.T) {
 }
 
 // TestOneWellWorkerIsEnough: a worker whose raises fail, and which does not list the seats, reads those of all watchers
-// until it finds a well one, and then only that one. When it is well no more, all are read again.
+// until one is well, and then only that one. When that worker is unwell too, it reads all again, unless it knows of another
+// well one.
 func TestOneWellWorkerIsEnough(t *testing.T) {
 	turn := &turn{cfg: Config{Group: "orders"}, beat: time.Second, large: true, step: 1, now: Moment{Mono: 1}}
 	watchers := []lease.Incarnation{"a", "b", "c", "d"}
