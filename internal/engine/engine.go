@@ -144,6 +144,9 @@ func (e *Engine) live() {
 			e.reads.targets.wanted = true
 		}
 	}
+	if e.shards.crowded {
+		e.shards.bound(t, e.turn.cfg.MaxShards)
+	}
 	e.shards.tendDue(t, e.seat.phase == seated, e.tend)
 	if e.health.keep(t, e.shards.all, &e.faults.unwell, e.helpless) {
 		e.shards.tendAll(t)
@@ -480,6 +483,7 @@ func (e *Engine) reconcile() {
 	recent := e.facts.begun > 0 && t.now.Mono < e.reads.rows.asked.Add(t.cfg.TTL)
 	lacked := func(name string) bool { return recent && e.facts.find(name) == nil }
 	doubted := e.shards.follow(t, e.seat.me, &e.follow.target, lacked, &e.feed)
+	e.shards.bound(t, e.turn.cfg.MaxShards)
 	for _, s := range e.shards.all {
 		if s.aim.mine && e.declines(s.name) {
 			e.news.add(t, lease.NewsDeclined, s.name, 0)

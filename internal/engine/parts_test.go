@@ -412,3 +412,50 @@ func TestOldOwnerGetsNoMoreThanItsLimit(t *testing.T) {
 		t.Errorf("the owners are %v, want %v", got, want)
 	}
 }
+
+// TestBound: of the shards that its target assigns to a worker, those beyond its limit are declined. A shard that it holds or
+// claims counts, also if the target lacks it, unless another worker is to get it. Here a is held, b held and given away,
+// c held without being assigned, and d is being claimed.
+func TestBound(t *testing.T) {
+	for about, c := range map[string]struct {
+		most   int
+		excess string
+	}{
+		"no limit":          {0, ""},
+		"room for all":      {5, ""},
+		"room for one more": {4, "f"},
+		"full":              {3, "ef"},
+		"over the limit":    {2, "ef"},
+	} {
+		l, turn := shards{due: Never}, &turn{now: Moment{Mono: 9}}
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			s := newShard(name, "orders", "me")
+			s.wake, s.aim.mine, s.aim.given = Never, name != "b" && name != "c", name == "b"
+			if name < "d" {
+				s.t = new(tenure)
+			}
+			if name == "d" {
+				s.doing = claiming
+			}
+			l.all = append(l.all, s)
+		}
+		for range 2 { // again, when nothing has changed
+			l.bound(turn, c.most)
+		}
+		var excess, woken string
+		for _, s := range l.all {
+			if s.aim.excess {
+				excess += s.name
+			}
+			if s.wake == 9 {
+				woken += s.name
+			}
+		}
+		if excess != c.excess || woken != excess || l.crowded != (excess != "") || (l.due == 9) != (woken != "") {
+			t.Errorf("%s: it declines %q, tends %q at %d; crowded: %t", about, excess, woken, l.due, l.crowded)
+		}
+		if l.bound(turn, 0); l.crowded || slices.ContainsFunc(l.all, func(s *shard) bool { return s.aim.excess }) {
+			t.Errorf("%s: it is crowded without a limit", about)
+		}
+	}
+}

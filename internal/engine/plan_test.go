@@ -336,6 +336,43 @@ func TestChildInATarget(t *testing.T) {
 	}
 }
 
+// TestWorkerKeepsItsLimit: a plan assigns more shards to a worker than its limit, or does not know that the worker holds one. At
+// no time does the worker hold more than its limit; the next plans give the rest to others, or to nobody.
+func TestWorkerKeepsItsLimit(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{3, 12} {
+		for _, forgotten := range []bool{false, true} {
+			f := newFleet(t, 2*workers+2, 0, rebalance.Eager)
+			for f.config.MaxShards = 2; len(f.up()) < workers; {
+				f.join()
+			}
+			full := func() bool { return !slices.ContainsFunc(f.up(), func(n *member) bool { return len(n.Handlers) != 2 }) }
+			f.until(time.Minute, full)
+			of, free := f.up()[1], f.plan().Examples
+			f.revise(func(n *member, target *lease.Target) {
+				switch {
+				case n != of:
+				case forgotten:
+					target.Hold[0] = lease.Assigned{Shard: free[0]}
+				default:
+					target.Hold = append(target.Hold, lease.Assigned{Shard: free[0]}, lease.Assigned{Shard: free[1]})
+				}
+			})
+			before := f.plan().Revision
+			for range 600 {
+				if f.Run(100 * time.Millisecond); len(of.Handlers) > 2 {
+					t.Fatalf("%d workers, forgotten %t: it holds %d shards, and may hold 2", workers, forgotten, len(of.Handlers))
+				}
+			}
+			settled := f.plan().Revision
+			f.Run(3 * time.Minute)
+			if p := f.plan(); !full() || p.Unplaced != 2 || settled == before || p.Revision != settled {
+				t.Errorf("%d workers, forgotten %t: %v, and a minute later revision %d; they hold %v", workers, forgotten, p, settled, f.counts())
+			}
+		}
+	}
+}
+
 // TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
 // in part, and so does not show whether it lists the parent too. The child is claimed only when a
 // whole listing lacks the parent.

@@ -41,6 +41,7 @@ type shard struct {
 type aim struct {
 	mine   bool          // the plan assigns the shard to this worker
 	given  bool          // a plan has assigned it to another since, which may not have requested it yet
+	excess bool          // the plan assigns more shards than this worker may hold: it declines this one
 	sure   bool          // the row was read for this aim
 	retire bool          // it is finished, and the source lists it no more: its row becomes a tombstone
 	others bool          // others are to try it first, until this worker follows the next plan

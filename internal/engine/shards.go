@@ -31,6 +31,8 @@ type shards struct {
 	asks int     // how many of them this worker requests, or prepares for
 	due  Instant // when one of them wants to be tended, at the earliest
 	last int     // where named found a shard last
+
+	crowded bool // this worker is assigned shards beyond its limit
 }
 
 // tendAll is for what changes something for all shards. They are tended in the same step, or in one that follows at once.
@@ -53,6 +55,33 @@ func (l *shards) tendDue(t *turn, hasSeat bool, tend func(*shard)) {
 		} else {
 			l.due = min(l.due, s.wake)
 		}
+	}
+}
+
+// bound decides which shards of the target are beyond the limit of this worker, most; 0: it has none. A planner may not know the
+// limit, or what this worker holds. Held shards that another worker is to get do not count: otherwise none of two full workers
+// could take a shard of the other.
+//
+// Invariant: a worker has at most as many shards as its limit, beside those that it gives away.
+func (l *shards) bound(t *turn, most int) {
+	has := 0
+	for _, s := range l.all {
+		if s.doing == claiming || s.t != nil && !s.aim.given {
+			has++
+		}
+	}
+	l.crowded = false
+	for _, s := range l.all {
+		excess := false
+		if s.aim.mine && s.t == nil && s.doing != claiming {
+			if excess = most > 0 && has >= most; !excess {
+				has++
+			}
+		}
+		if s.aim.excess != excess {
+			s.aim.excess, s.wake, l.due = excess, t.now.Mono, t.now.Mono
+		}
+		l.crowded = l.crowded || excess
 	}
 }
 
@@ -124,12 +153,12 @@ func (l *shards) ready(t *turn, source *feed, me lease.Incarnation, parents []st
 }
 
 // declines reports whether this worker cannot have the shard at present: the worker's handler has just given the shard
-// up or does not return, the worker is unwell and rests, its reads fail (unread) and it does not know the row as it is, or its
-// source no longer lists the shard.
+// up or does not return, the worker has as many shards as it may, is unwell and rests, its reads fail (unread) and it does not
+// know the row as it is, or its source no longer lists the shard.
 func (l *shards) declines(t *turn, name string, resting, unread bool, source *feed) bool {
 	s := l.find(name)
 	return s != nil && s.t == nil && (s.lingers(t) || t.now.Mono < s.aim.leave ||
-		s.aim.mine && (resting || unread && (!s.row.known || s.row.unread > 0) || source.bars(t, name)))
+		s.aim.mine && (resting || s.aim.excess || unread && (!s.row.known || s.row.unread > 0) || source.bars(t, name)))
 }
 
 // knows reports whether this worker keeps any state of the shard.

@@ -70,12 +70,12 @@ func (s *shard) acquire(t *turn, w member, h *happened) {
 	switch {
 	case s.aim.retire && !w.leaving:
 		s.remove(t)
-	// Nothing to do for this worker. If the plan assigns the shard to it and its last handler does not return, the
-	// worker declines the shard, and the next plan gives it to another.
-	case w.leaving || s.running != 0 || !s.aim.mine:
+	// Nothing to do for this worker. If the plan assigns the shard to it and its last handler does not return, or it has as
+	// many shards as it may, the worker declines the shard, and the next plan gives it to another.
+	case w.leaving || s.running != 0 || !s.aim.mine || s.aim.excess:
 		s.retire(t, w.me())
 		s.watchLeft(t, w.self)
-		h.declined = s.aim.mine && s.lingers(t)
+		h.declined = s.aim.mine && (s.aim.excess || s.lingers(t))
 	// Its own handler has just given the shard up. A shard that has failed too often does not wait: it is judged, and
 	// perhaps quarantined.
 	case !s.exhausted(t.cfg.MaxAttempts, false) && (s.before(t, s.aim.rest) || s.aim.others && w.fleet.others() && s.before(t, s.aim.leave)):
