@@ -56,8 +56,8 @@ type Config struct {
 	// shutdown and in a move whose terms do not set a drain time. Default 20 s, or two
 	// thirds of TTL if that is longer. At least two thirds of TTL; negative: no time at all.
 	Drain time.Duration
-	// MaxShards is the largest number of shards that this worker holds. Default, or if
-	// negative: no limit.
+	// MaxShards is the largest number of shards that this worker holds, beside those that it
+	// is handing over. Default, or if negative: no limit.
 	MaxShards int
 	// MaxMoves is the largest number of shards that this worker requests of others at a
 	// time. Default 100; at most [lease.MaxWants].

@@ -50,7 +50,7 @@ type handler struct {
 
 	raising  bool // the fence of the sink is being raised
 	shut     bool // it is not called before that
-	unraised bool // the raise has failed, and the engine does not know of one that has passed since
+	unraised bool // a raise has failed, and no report of a later success has reached the engine
 
 	began, softAt, overAt, pulse time.Duration
 	finishing                    bool

@@ -122,6 +122,7 @@ func (n *node) step(in engine.Input) {
 	if _, stops := in.(engine.Stop); stops && !n.leaver {
 		n.leaver, n.leaves = true, n.w.Now()
 	}
+	// A busy engine takes this report late. Until then it may release the tenure because of the earlier failure.
 	if raised, ok := in.(engine.Raised); ok {
 		if t := n.Handlers.Of(raised.Tenure); t != nil {
 			t.Script.(*handler).unraised = false

@@ -175,9 +175,9 @@ func (w rest) atRest() bool {
 	return len(w.table.Seats(group)) == len(v.Workers) && w.level(v) && w.kept()
 }
 
-// kept reports whether no worker holds a shard that the plan has assigned to another, or to nobody: a move that has not begun
-// yet is no move at rest. A target of the adversary does not count: no worker reads it before the next plan. A worker whose
-// target was deleted keeps its shards.
+// kept reports whether the plan assigns every held shard to the worker that holds it. If it assigns the shard to another
+// worker or to nobody, a move is still to come. A target that the adversary wrote does not count: no worker reads it before
+// the next plan. The shards of a worker whose target was deleted do not count either: that worker keeps them.
 //
 // If a planner could not replace a target, because it was unreadable, another plan is due when it can be read, up to
 // a poll later. That plan is made from all targets, and may move shards (seed 199).
@@ -194,8 +194,9 @@ func (w rest) kept() bool {
 		}
 		targets[target.Incarnation] = true
 		for _, a := range target.Hold {
+			assigned[a.Shard] = true
 			s := w.streams.of(a.Shard)
-			if assigned[a.Shard] = true; s == nil {
+			if s == nil {
 				continue
 			}
 			// A worker claims an unlisted shard, and gives it up again.
@@ -204,9 +205,10 @@ func (w rest) kept() bool {
 			}
 		}
 	}
-	return !slices.ContainsFunc(w.streams.all, func(s *stream) bool {
-		return len(s.active) > 0 && targets[s.active[0].n.me] && !s.closed && !assigned[s.name] && !w.promises.unlisted(s)
-	})
+	unplanned := func(s *stream) bool { // its worker has a target, and no target names the shard
+		return len(s.active) > 0 && targets[s.active[0].n.me] && !assigned[s.name] && !s.closed && !w.promises.unlisted(s)
+	}
+	return !slices.ContainsFunc(w.streams.all, unplanned)
 }
 
 // level reports whether workers hold equally many shards, with a difference of one at most. If workers have limits, it
