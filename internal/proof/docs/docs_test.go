@@ -113,6 +113,29 @@ func TestCostsAreThoseMeasured(t *testing.T) {
 	}
 }
 
+// TestTimesAreThoseMeasured: the times of moves in docs/handoff.md and of crashes in docs/lease-time.md are those of
+// docs/measurements.md.
+func TestTimesAreThoseMeasured(t *testing.T) {
+	all := documents(t)
+	for row, says := range map[string]struct{ file, as string }{
+		"eager: gap of a move":           {"docs/handoff.md", "gap $2 on average, $3 at most"},
+		"cooperative: overlap of a move": {"docs/handoff.md", "overlap $2 on average, $3 at most"},
+		"T = 10s":                        {"docs/lease-time.md", "$2 on average and $3 at most ($1 crashes, T = 10 s)"},
+		"T = 1s":                         {"docs/lease-time.md", "$2 on average and $3 at most ($1 crashes, T = 1 s)"},
+	} {
+		cells := regexp.MustCompile(`(?m)^\| ` + row + ` \| (\d+) \| ([^|]+) \| [^|]+ \| [^|]+ \| ([^|]+) \|`)
+		measured := cells.FindStringSubmatchIndex(all["docs/measurements.md"])
+		if measured == nil {
+			t.Errorf("docs/measurements.md has no row %q", row)
+			continue
+		}
+		want := string(cells.ExpandString(nil, says.as, all["docs/measurements.md"], measured))
+		if !strings.Contains(strings.Join(strings.Fields(all[says.file]), " "), want) {
+			t.Errorf("%s does not say %q", says.file, want)
+		}
+	}
+}
+
 func number(t *testing.T, text string) float64 {
 	t.Helper()
 	x, err := strconv.ParseFloat(text, 64)
