@@ -438,6 +438,20 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 	return all, unknown
 }
 
+// unnamed reports whether a row that can be placed is none of the shards for which the plan has found no room. Their number alone
+// does not show that: when a parent is back, its children cannot be placed any more. Only rows count that were read under this
+// plan: about these all workers agree.
+func (f *facts) unnamed(added []lease.Assigned, plan lease.Plan) bool {
+	examples := len(plan.Examples)
+	return examples > 0 && slices.ContainsFunc(added, func(a lease.Assigned) bool {
+		of := f.find(a.Shard)
+		if of == nil || of.gone > 0 || f.under != plan.Revision && !of.looked || slices.Contains(plan.Examples, a.Shard) {
+			return false
+		}
+		return int64(examples) == plan.Unplaced || a.Shard < plan.Examples[examples-1] // these are the first ones by name
+	})
+}
+
 // behind reports whether a child waits for a parent that may be finished without this worker knowing it: the plan does
 // not place the parent, because another worker has finished it and planned before this worker read that news.
 func (f *facts) behind(me lease.Incarnation, source *feed, plan lease.Plan) bool {

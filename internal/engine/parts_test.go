@@ -459,3 +459,32 @@ func TestBound(t *testing.T) {
 		}
 	}
 }
+
+// TestUnnamed: another plan is due when a row can be placed that the plan lacks, although as many shards have no worker as it
+// says: a parent is back, and so a child cannot be placed any more. Rows count that were read under this plan, and names that the
+// plan would have named.
+func TestUnnamed(t *testing.T) {
+	for about, c := range map[string]struct {
+		of       fact
+		under    int64
+		unplaced int64
+		examples []string
+		want     bool
+	}{
+		"the plan names another shard":         {fact{name: "b"}, 7, 1, []string{"c"}, true},
+		"the plan names it":                    {fact{name: "b"}, 7, 1, []string{"b"}, false},
+		"the rows are older":                   {fact{name: "b"}, 6, 1, []string{"c"}, false},
+		"the rows are older, and it was read":  {fact{name: "b", looked: true}, 6, 1, []string{"c"}, true},
+		"it has a tombstone":                   {fact{name: "b", gone: 3}, 7, 1, []string{"c"}, false},
+		"it has no row":                        {fact{name: "x"}, 7, 1, []string{"c"}, false},
+		"the plan would have named it first":   {fact{name: "b"}, 7, 3, []string{"a", "c"}, true},
+		"the plan may count it without a name": {fact{name: "b"}, 7, 3, []string{"Y", "a"}, false},
+		"the plan names nobody":                {fact{name: "b"}, 7, 0, nil, false},
+	} {
+		f := facts{under: c.under, all: []fact{c.of}}
+		plan := lease.Plan{Revision: 7, Finding: lease.Finding{Unplaced: c.unplaced, Examples: c.examples}}
+		if got := f.unnamed([]lease.Assigned{{Shard: "b"}}, plan); got != c.want {
+			t.Errorf("%s: another plan is due: %t, want %t", about, got, c.want)
+		}
+	}
+}

@@ -373,6 +373,28 @@ func TestWorkerKeepsItsLimit(t *testing.T) {
 	}
 }
 
+// TestParentThatIsBackWhenAllAreFull: a parent is quarantined, so its children are placed, and one of them finds no room. Then an
+// operator releases the parent, before the worker of the other child has begun it. Now only the parent can be processed: it
+// takes the place of the child, although the plan counts as many shards as before.
+func TestParentThatIsBackWhenAllAreFull(t *testing.T) {
+	f := newFleet(t, 0, 0, rebalance.Eager)
+	of := []string{"parent"}
+	f.lists(engine.Shard{Name: "parent"}, engine.Shard{Name: "child-1", Parents: of}, engine.Shard{Name: "child-2", Parents: of}, engine.Shard{Name: "x"})
+	f.config.MaxShards = 2
+	f.join()
+	f.until(time.Minute, func() bool { return f.processed("parent") && f.processed("x") })
+	f.deaf = func(n *member, o engine.Output) bool {
+		send, ok := o.(engine.Send)
+		return ok && strings.HasPrefix(send.Write.Key().Name, "child")
+	}
+	f.quarantine("parent")
+	f.until(2*time.Minute, func() bool { return f.plan().Unplaced == 1 && f.plan().Shards == 3 })
+	f.write(protocol.Unquarantine(f.row("parent"), seen(f.row("parent")), f.stamp()))
+	f.Run(2 * beat)
+	f.deaf = nil
+	f.until(2*f.config.Audit, func() bool { return f.processed("parent") })
+}
+
 // TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
 // in part, and so does not show whether it lists the parent too. The child is claimed only when a
 // whole listing lacks the parent.

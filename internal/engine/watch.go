@@ -242,7 +242,8 @@ func (f *fleet) consider(t *turn, rows *facts, source *feed) (found considered) 
 	mended, look := w.mended(t, &rows.pages, seats)
 	found = considered{looked: true, again: look || heeds && stale && rows.looks()}
 	w.withheld.ended = w.withheld.ended || f.ends(t, source)
-	found.due = f.due(t, seats, int64(len(rows.placed.names)+len(added)) > w.plan.Shards && !stale || mended)
+	more := int64(len(rows.placed.names)+len(added)) > w.plan.Shards || rows.unnamed(added, w.plan)
+	found.due = f.due(t, seats, more && !stale || mended)
 	// Only the source names the unplaced shards without a row: wait for its first listing.
 	if found.due && w.plan.Unplaced > 0 && source.awaited(t) {
 		found.due = false
