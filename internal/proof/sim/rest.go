@@ -33,12 +33,13 @@ func (w rest) settle() {
 	w.lasts(2 * w.set.rest)
 }
 
-// stranded reports whether the source has dropped a stream whose row is unfinished in a restored table. When an audit
-// has found such a row, a worker claims it and gives it up as unlisted, and other shards may move (seed 1000125).
+// stranded reports whether the source has dropped a stream whose row is unfinished in a restored table, or that a worker has begun
+// again by a restored target. When the audit has found such a row, a worker claims it; each gives it up as unlisted, and other
+// shards may move (seeds 1000125 and 1004303).
 func (w rest) stranded() bool {
 	return slices.ContainsFunc(w.streams.all, func(s *stream) bool {
 		row := w.promises.Row(s.name)
-		return s.dropped && row.Owner.IsZero() && row.Last.Reason == lease.ReasonAdopted
+		return s.dropped && (!row.Owner.IsZero() || row.Last.Reason == lease.ReasonAdopted)
 	})
 }
 
