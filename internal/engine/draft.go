@@ -91,6 +91,15 @@ const (
 	opened                    // the opening swap is sent
 )
 
+// unsaid reports whether the seats may not say what the rows show: a seat has no room for all news, or a worker declines a
+// shard while there is no room for all, perhaps because it holds one that the plan lacks.
+func (in *stage) unsaid() bool {
+	declined := func(n lease.News) bool { return n.Kind == lease.NewsDeclined }
+	return slices.ContainsFunc(in.Seats, func(s lease.Seat) bool {
+		return s.NewsLeft > 0 || in.plan.Unplaced > 0 && slices.ContainsFunc(s.News, declined)
+	})
+}
+
 // gather computes the plan and opens the revision when everything is read that it is made from.
 func (d *draft) gather(t *turn, in stage) gathered {
 	switch {
@@ -113,8 +122,7 @@ func (d *draft) gather(t *turn, in stage) gathered {
 		return lacking
 	// Some news is missing: a seat has no room for all of it, or another planner has read it and it has left the seat. The
 	// rows show the rest.
-	case !in.blind && in.facts.begun < d.begun && (slices.ContainsFunc(in.Seats, func(s lease.Seat) bool { return s.NewsLeft > 0 }) ||
-		in.facts.behind(in.Me.Incarnation, in.feed, in.plan)):
+	case !in.blind && in.facts.begun < d.begun && (in.unsaid() || in.facts.behind(in.Me.Incarnation, in.feed, in.plan)):
 		return lacking
 	}
 	d.plan, d.plan.Group = in.plan, t.cfg.Group

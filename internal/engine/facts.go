@@ -440,12 +440,15 @@ func (f *facts) added(source *feed, plan lease.Plan) (all []lease.Assigned, unkn
 
 // unnamed reports whether a row that can be placed is none of the shards for which the plan has found no room. Their number alone
 // does not show that: when a parent is back, its children cannot be placed any more. Only rows count that were read under this
-// plan: about these all workers agree.
+// plan, and about which all workers agree, whatever their sources list: otherwise they would replace each other's plans.
 func (f *facts) unnamed(added []lease.Assigned, plan lease.Plan) bool {
 	examples := len(plan.Examples)
 	return examples > 0 && slices.ContainsFunc(added, func(a lease.Assigned) bool {
 		of := f.find(a.Shard)
-		if of == nil || of.gone > 0 || f.under != plan.Revision && !of.looked || slices.Contains(plan.Examples, a.Shard) {
+		switch {
+		case of == nil, of.gone > 0, of.left, !of.begun && len(of.parents) > 0:
+			return false
+		case f.under != plan.Revision && !of.looked, slices.Contains(plan.Examples, a.Shard):
 			return false
 		}
 		return int64(examples) == plan.Unplaced || a.Shard < plan.Examples[examples-1] // these are the first ones by name

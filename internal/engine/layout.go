@@ -147,13 +147,14 @@ func (l *assignment) entries() (all []layout.Found, over int) {
 	return all, over
 }
 
-// confine removes the owners of shards that the plan lacks if these workers have reached their limits with other shards.
+// confine removes the owners of shards that the plan lacks if these workers have reached their limits with other shards, without
+// those that they decline.
 // This worker's knowledge of such owners may be out of date, and must give no worker more than its limit. A worker that does
 // hold the shard keeps it: an owner never stops because of a plan.
 func (l *assignment) confine(all []layout.Found) []layout.Found {
 	loads := make([]int64, len(l.Seats))
 	for _, e := range all {
-		if e.Owner != rebalance.Nobody && e.Rank != layout.Unplaced {
+		if e.Owner != rebalance.Nobody && e.Rank != layout.Unplaced && !l.Declines(e.Owner, e.Shard) {
 			loads[e.Owner]++
 		}
 	}

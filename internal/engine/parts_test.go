@@ -475,6 +475,8 @@ func TestUnnamed(t *testing.T) {
 		"the plan names it":                    {fact{name: "b"}, 7, 1, []string{"b"}, false},
 		"the rows are older":                   {fact{name: "b"}, 6, 1, []string{"c"}, false},
 		"the rows are older, and it was read":  {fact{name: "b", looked: true}, 6, 1, []string{"c"}, true},
+		"it is a child that nobody has held":   {fact{name: "b", parents: []string{"p"}}, 7, 1, []string{"c"}, false},
+		"it was given up as unlisted":          {fact{name: "b", left: true}, 7, 1, []string{"c"}, false},
 		"it has a tombstone":                   {fact{name: "b", gone: 3}, 7, 1, []string{"c"}, false},
 		"it has no row":                        {fact{name: "x"}, 7, 1, []string{"c"}, false},
 		"the plan would have named it first":   {fact{name: "b"}, 7, 3, []string{"a", "c"}, true},

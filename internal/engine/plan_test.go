@@ -395,6 +395,77 @@ func TestParentThatIsBackWhenAllAreFull(t *testing.T) {
 	f.until(2*f.config.Audit, func() bool { return f.processed("parent") })
 }
 
+// TestForgottenShardOfAFullWorker: a plan forgets a shard that a full worker holds, and assigns another to it. Shards without a
+// worker were listed since. The worker has its shard in the next plans again; no plan has a shard that its worker declines
+// for good, and none says of a shard that somebody processes that it has no worker.
+func TestForgottenShardOfAFullWorker(t *testing.T) {
+	t.Parallel()
+	for hold := range 2 {
+		f := newFleet(t, 4, 0, rebalance.Eager)
+		f.config.MaxShards = 2
+		f.join()
+		of := f.join()
+		f.until(time.Minute, f.even)
+		for i := range 6 {
+			f.lists(engine.Shard{Name: fmt.Sprintf("a-%02d", i)})
+		}
+		f.until(time.Minute, func() bool { return f.plan().Unplaced == 6 })
+		f.Run(20 * time.Second)
+		free := f.plan().Examples[0]
+		f.revise(func(n *member, target *lease.Target) {
+			if n == of {
+				target.Hold[hold] = lease.Assigned{Shard: free}
+			}
+		})
+		f.Run(7 * time.Minute)
+		for _, name := range f.plan().Examples {
+			if f.processed(name) {
+				t.Errorf("the plan says that nobody processes %s", name)
+			}
+		}
+		for _, n := range f.up() {
+			for _, a := range f.target(n).Hold {
+				if !n.holds(a.Shard) {
+					t.Errorf("%s is assigned %s and declines it; settled: %t", n.Name, a.Shard, f.seat(n).Settled)
+				}
+			}
+		}
+	}
+}
+
+// TestFullWorkersWithDifferentSources: two workers are full. The source of each lists a shard that was given up as unlisted, and
+// that the source of the other does not list. They do not replace each other's plans.
+func TestFullWorkersWithDifferentSources(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4, 0, rebalance.Eager)
+	for f.config.MaxShards = 1; len(f.up()) < 4; {
+		f.join()
+	}
+	f.until(time.Minute, f.even)
+	f.Run(20 * time.Second)
+	p, q, c, d := f.nodes[0], f.nodes[1], f.nodes[2], f.nodes[3]
+	ofC, ofD, all := c.Handlers[0].Shard, d.Handlers[0].Shard, f.source
+	f.source = f.without(ofC, ofD)
+	f.Run(3 * time.Minute)
+	c.Kill()
+	d.Kill()
+	f.Run(time.Minute)
+	f.source = all
+	f.polled = func(of *member) {
+		switch of {
+		case p:
+			of.Answer(listing, f.without(ofD))
+		case q:
+			of.Answer(listing, f.without(ofC))
+		}
+	}
+	f.Run(3 * time.Minute)
+	before := f.plan().Revision
+	if f.Run(10 * time.Minute); f.plan().Revision > before {
+		t.Errorf("%d plans in ten minutes", f.plan().Revision-before)
+	}
+}
+
 // TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
 // in part, and so does not show whether it lists the parent too. The child is claimed only when a
 // whole listing lacks the parent.
