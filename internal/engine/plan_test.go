@@ -466,6 +466,31 @@ func TestFullWorkersWithDifferentSources(t *testing.T) {
 	}
 }
 
+// TestRoomAfterAHandOver: a worker is full by a shard that a plan gives to another one, without saying so to its owner. So the
+// owner declines a new shard. When it has handed over the other one, it takes the new shard, although no plan follows.
+func TestRoomAfterAHandOver(t *testing.T) {
+	f := newFleet(t, 3, 0, rebalance.Eager)
+	f.config.MaxShards = 2
+	f.join()
+	f.join()
+	f.until(time.Minute, f.even)
+	f.Run(20 * time.Second)
+	of := f.nodes[0]
+	if len(of.Handlers) < 2 {
+		of = f.nodes[1]
+	}
+	moves := f.target(of).Hold[1]
+	f.lists(engine.Shard{Name: "new"})
+	f.revise(func(n *member, target *lease.Target) {
+		if n == of {
+			target.Hold[1] = lease.Assigned{Shard: "new"}
+		} else {
+			target.Hold = append(target.Hold, moves)
+		}
+	})
+	f.until(time.Minute, f.even)
+}
+
 // TestChildWaitsForAWholeListing: a target names a child whose parent has no row. The source answers
 // in part, and so does not show whether it lists the parent too. The child is claimed only when a
 // whole listing lacks the parent.
