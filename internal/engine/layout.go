@@ -80,7 +80,7 @@ func seatOf(seats []lease.Seat, inc lease.Incarnation) int { return layout.SeatO
 // targets lack shards, and the rows have to be read for this plan.
 func (l *assignment) survey() (whole bool) {
 	all, known := l.entries()
-	for _, e := range l.confine(layout.Choose(all)) {
+	for _, e := range l.Confine(layout.Choose(all)) {
 		if e.Rank >= 0 {
 			known++
 		}
@@ -145,31 +145,6 @@ func (l *assignment) entries() (all []layout.Found, over int) {
 		all = append(all, layout.Found{Assigned: a, Owner: owner(l.facts.find(a.Shard)), Rank: layout.Unplaced})
 	}
 	return all, over
-}
-
-// confine removes the owners of shards that the plan lacks if these workers have reached their limits with other shards, without
-// those that they decline.
-// This worker's knowledge of such owners may be out of date, and must give no worker more than its limit. A worker that does
-// hold the shard keeps it: an owner never stops because of a plan.
-func (l *assignment) confine(all []layout.Found) []layout.Found {
-	loads := make([]int64, len(l.Seats))
-	for _, e := range all {
-		if e.Owner != rebalance.Nobody && e.Rank != layout.Unplaced && !l.Declines(e.Owner, e.Shard) {
-			loads[e.Owner]++
-		}
-	}
-	for i := range all {
-		e := &all[i]
-		if e.Owner == rebalance.Nobody || e.Rank != layout.Unplaced {
-			continue
-		}
-		if most := l.Limit(e.Owner); most > 0 && loads[e.Owner] >= most {
-			e.Owner = rebalance.Nobody
-		} else {
-			loads[e.Owner]++
-		}
-	}
-	return all
 }
 
 // place decides where every shard should be. It returns false if the planner has been asked and has to answer first.

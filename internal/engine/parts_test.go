@@ -402,7 +402,7 @@ func TestOldOwnerGetsNoMoreThanItsLimit(t *testing.T) {
 		return layout.Found{Assigned: lease.Assigned{Shard: shard}, Owner: owner, Rank: rank}
 	}
 	var got []int
-	for _, e := range l.confine([]layout.Found{
+	for _, e := range l.Confine([]layout.Found{
 		found("1", 0, layout.Unplaced), found("2", 0, layout.Unplaced), found("3", 0, 7),
 		found("4", 1, layout.Unplaced), found("5", 1, 7), found("6", 1, 7), found("7", 2, layout.Unplaced), found("8", rebalance.Nobody, layout.Unplaced),
 	}) {

@@ -189,3 +189,27 @@ func Broken(pages []lease.Target, unreadable []lease.Key) (all []lease.Incarnati
 	}
 	return all
 }
+
+// Confine removes the owners of shards that the plan lacks if these workers have reached their limits with other shards, without
+// those that they decline. The planner's knowledge of such owners may be out of date, and must give no worker more than its limit.
+// A worker that does hold the shard keeps it: an owner never stops because of a plan.
+func (in *Input) Confine(all []Found) []Found {
+	loads := make([]int64, len(in.Seats))
+	for _, e := range all {
+		if e.Owner != rebalance.Nobody && e.Rank != Unplaced && !in.Declines(e.Owner, e.Shard) {
+			loads[e.Owner]++
+		}
+	}
+	for i := range all {
+		e := &all[i]
+		if e.Owner == rebalance.Nobody || e.Rank != Unplaced {
+			continue
+		}
+		if most := in.Limit(e.Owner); most > 0 && loads[e.Owner] >= most {
+			e.Owner = rebalance.Nobody
+		} else {
+			loads[e.Owner]++
+		}
+	}
+	return all
+}

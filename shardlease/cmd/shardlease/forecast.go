@@ -121,7 +121,7 @@ func (f *forecast) found(s *inspect.Snapshot, rows bool) (all []layout.Found, kn
 			add(u.Key.Name, "")
 		}
 	}
-	all = layout.Choose(all)
+	all = f.Confine(layout.Choose(all))
 	for _, of := range all {
 		if of.Rank >= 0 {
 			known++
