@@ -13,7 +13,7 @@ require (
 	github.com/moby/moby/client v0.6.2
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
-	github.com/shardlease/shardlease-go v0.0.0-20261129074649-25b33b8cb452
+	github.com/shardlease/shardlease-go v0.0.0-20261129110240-bc35c38f68e3
 	github.com/shardlease/shardlease-go/shardlease/fencegrpc v0.0.0
 	github.com/shardlease/shardlease-go/shardlease/fences3 v0.0.0
 	github.com/testcontainers/testcontainers-go v0.45.0

@@ -5,7 +5,7 @@ go 1.26
 require (
 	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.10
-	github.com/shardlease/shardlease-go v0.0.0-20261129074649-25b33b8cb452
+	github.com/shardlease/shardlease-go v0.0.0-20261129110240-bc35c38f68e3
 )
 
 require (

@@ -9,7 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.74.0
 	github.com/aws/aws-sdk-go-v2/service/kinesis v1.56.13
 	github.com/aws/smithy-go v1.28.9
-	github.com/shardlease/shardlease-go v0.0.0-20261129074649-25b33b8cb452
+	github.com/shardlease/shardlease-go v0.0.0-20261129110240-bc35c38f68e3
 	go.uber.org/goleak v1.3.0
 	google.golang.org/protobuf v1.36.12
 )

@@ -3,7 +3,7 @@ module github.com/shardlease/shardlease-go/shardlease/otelshardlease
 go 1.26.0
 
 require (
-	github.com/shardlease/shardlease-go v0.0.0-20261129074649-25b33b8cb452
+	github.com/shardlease/shardlease-go v0.0.0-20261129110240-bc35c38f68e3
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0

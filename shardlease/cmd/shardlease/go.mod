@@ -11,7 +11,7 @@ require (
 	github.com/aws/smithy-go v1.28.9
 	github.com/goccy/go-yaml v1.19.2
 	github.com/rogpeppe/go-internal v1.16.0
-	github.com/shardlease/shardlease-go v0.0.0-20261129074649-25b33b8cb452
+	github.com/shardlease/shardlease-go v0.0.0-20261129110240-bc35c38f68e3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.1.0
 	go.uber.org/goleak v1.3.0
