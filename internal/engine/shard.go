@@ -46,7 +46,7 @@ type aim struct {
 	retire bool          // it is finished, and the source lists it no more: its row becomes a tombstone
 	others bool          // others are to try it first, until this worker follows the next plan
 	why    rebalance.Why // why the plan moves it, to this worker or away; zero: it does not, or no longer, or that is unknown
-	early  uint16        // tenures in a row that its handler gave up without progress, at most mostTries
+	early  uint8         // tenures in a row that its handler gave up without progress, at most mostTries
 	leave  Instant       // until then others are to try it first, because its own handler has given it up
 	rest   Instant       // this worker does not claim it before
 	paused Instant       // this worker does not request it before
@@ -54,7 +54,7 @@ type aim struct {
 }
 
 // mostTries is the largest number to which an aim counts. No pause grows any more by then.
-const mostTries = 1000
+const mostTries = 200
 
 // A self is the state of the worker or session that a held shard needs.
 type self struct {
