@@ -62,7 +62,7 @@ func (l *shards) tendDue(t *turn, hasSeat bool, tend func(*shard)) {
 // limit, or what this worker holds. Held shards that another worker is to get do not count: otherwise none of two full workers
 // could take a shard of the other.
 //
-// Invariant: a worker has at most as many shards as its limit, beside those that it gives away.
+// Invariant: no claim gives a worker more shards than its limit, beside those that it gives away.
 func (l *shards) bound(t *turn, most int) {
 	has := 0
 	for _, s := range l.all {
